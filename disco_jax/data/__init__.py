@@ -1,0 +1,1 @@
+"""Questions, prompts and their order: from raw files to left-padded tokens."""

@@ -1,0 +1,1 @@
+"""The objective as a pure function of log-probabilities."""

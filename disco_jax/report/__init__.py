@@ -1,0 +1,1 @@
+"""Metrics on disk, the progress line, plots, the HTML report."""

@@ -1,0 +1,1 @@
+"""Text in, 0 or 1 out: the answer grader."""

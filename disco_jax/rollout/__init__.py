@@ -1,0 +1,1 @@
+"""Grouped rollouts: prefill once per question, decode many steps per dispatch."""

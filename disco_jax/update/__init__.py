@@ -1,0 +1,1 @@
+"""The update: packing, two-step gradient, optimiser, checkpoints."""

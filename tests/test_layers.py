@@ -1,0 +1,108 @@
+"""The import table of BUILD_NOTES.md: who may import whom, and one door per outside package."""
+
+import ast
+import pathlib
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "disco_jax"
+
+COMMANDS = {"train", "evaluate", "grade", "serve", "compile_check", "doctor"}
+# A room may import the rooms named here, and itself.
+ROOMS = {
+    "types": set(),
+    "calls": set(),
+    "objective": {"types", "calls"},
+    "reward": {"calls"},
+    "model": {"types"},
+    "data": {"types", "calls"},
+    "rollout": {"types", "model"},
+    "update": {"types", "model", "objective"},
+    "eval": {"types", "data", "rollout", "reward"},
+    "report": {"types"},
+}
+# An outside package comes in only through these places (path prefixes below disco_jax/).
+DOORS = {
+    "flax": {"model/"},
+    "safetensors": {"model/weights.py"},
+    "gguf": {"model/weights.py", "model/gguf.py"},
+    "optax": {"update/"},
+    "orbax": {"update/checkpoint.py"},
+    "sympy": {"reward/"},
+    "transformers": {"data/"},
+    "sentencepiece": {"data/"},
+    "pyarrow": {"data/"},
+    "datasets": {"data/"},
+    "matplotlib": {"report/"},
+    "jinja2": {"report/"},
+    "tensorboardX": {"report/"},
+    "tqdm": {"report/"},
+    "jetstream": {"rollout/jetstream.py"},
+    "absl": COMMANDS,
+    "ml_collections": COMMANDS,
+    "torch": set(),
+    "tensorflow": set(),
+}
+OBJECTIVE_OUTSIDE = {"jax"}  # the mathematics needs nothing else; numpy for the check command
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def imports(path: pathlib.Path) -> set[str]:
+    """Dotted names imported anywhere in the file, also inside functions."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def room(path: pathlib.Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_follow_the_table(path):
+    here = room(path)
+    where = str(path.relative_to(PACKAGE))
+    for name in imports(path):
+        top, *rest = name.split(".")
+        if top == "disco_jax" and rest and rest[0] != "__version__" and here in ROOMS:
+            assert rest[0] in ROOMS[here] | {here}, f"{where} may not import {name}"
+        assert top not in ("configs", "experiments", "tests"), f"{where} imports {name}"
+        if top in DOORS:
+            allowed = DOORS[top]
+            assert here in allowed or any(where.startswith(p) for p in allowed), (
+                f"{where} imports {name}; its door is {sorted(allowed)}"
+            )
+        if here == "objective" and where != "objective/check.py":
+            stdlib = top in sys.stdlib_module_names
+            assert stdlib or top in OBJECTIVE_OUTSIDE | {"disco_jax"}, f"{where} imports {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_nothing_happens_on_import(path):
+    """No environment variable is set and no library flag is changed at module level."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            pytest.fail(f"{path.name}:{node.lineno} calls {ast.unparse(node.value.func)} on import")
+        if isinstance(node, ast.Assign) and "environ" in ast.unparse(node.targets[0]):
+            pytest.fail(f"{path.name}:{node.lineno} sets an environment variable on import")
+
+
+def test_every_file_belongs_to_a_room():
+    for path in FILES:
+        assert room(path) in set(ROOMS) | COMMANDS | {"__init__"}, path
+
+
+def test_configs_import_only_what_they_may():
+    for path in sorted((ROOT / "configs").glob("*.py")):
+        for name in imports(path):
+            top = name.split(".")[0]
+            allowed = {"configs", "ml_collections"} | set(sys.stdlib_module_names)
+            ours = ("disco_jax.objective.methods", "disco_jax.model.dims")
+            assert top in allowed or name.startswith(ours), f"{path.name} imports {name}"
