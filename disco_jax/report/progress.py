@@ -105,7 +105,7 @@ class Progress:
         if self._pass1 is not None:
             shown.append(f"pass@1 {100 * self._pass1:5.1f}%")
         if "kl/mean" in row:
-            delta = f" of {row['kl/delta']:.0e}" if "kl/delta" in row else ""
+            delta = f" of {row['kl/delta']:.1e}" if "kl/delta" in row else ""
             shown.append(f"KL {row['kl/mean']:8.1e}{delta}")
         if "entropy/mean" in row:
             shown.append(f"entropy {row['entropy/mean']:.3f}")
@@ -114,7 +114,7 @@ class Progress:
         return shown
 
     def _eta(self, step: int) -> str:
-        """Remaining time at the pace of the last steps; the first step, which compiles, is no pace."""
+        """Remaining time at the pace of the last steps; the first, which compiles, sets no pace."""
         (then, first), (now, last) = self._recent[0], self._recent[-1]
         if last == first:
             return "--:--"

@@ -14,8 +14,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from disco_jax.types import Mean
-
 METRICS, ROLLOUTS, TENSORBOARD = "metrics.jsonl", "rollouts.jsonl", "tensorboard"
 Path = str | os.PathLike[str]
 
@@ -80,15 +78,13 @@ class MetricsWriter:
         self._start = time.monotonic() - max((row.get("wall_s") or 0.0 for row in rows), default=0)
         self._events = _Events(workdir / TENSORBOARD, first_step=resume_step + 1)
 
-    def write(
-        self, step: int, kind: str, row: Mapping[str, float | Sequence[float] | Mean]
-    ) -> None:
+    def write(self, step: int, kind: str, row: Mapping[str, float | Sequence[float]]) -> None:
         """Appends a row and flushes it.
 
         Args:
           step: updates of pi_old done so far; 0 is the starting policy.
           kind: "train" or "eval".
-          row: metric name -> number (or `Mean`); a list of numbers goes to the JSON file only.
+          row: metric name -> number; a list of numbers goes to the JSON file only.
 
         Raises:
           ValueError: a value is not a number, or a name is one of step, kind, wall_s.
@@ -181,8 +177,8 @@ def rollout_counts(workdir: Path) -> dict[int, int]:
     """Step -> number of questions on file, without parsing the texts."""
     counts: dict[int, int] = {}
     for line in _whole_lines(pathlib.Path(workdir) / ROLLOUTS):
-        if match := _STEP.match(line):
-            step = int(match[1])
+        step = _row_step(line)
+        if step is not None:
             counts[step] = counts.get(step, 0) + 1
     return counts
 
@@ -223,31 +219,40 @@ class _Events:
 
 def _drop_after(path: pathlib.Path, resume_step: int) -> None:
     """Removes rows of steps after `resume_step` and an unfinished last line, atomically."""
+
+    def keeps(line: bytes) -> bool:
+        step = _row_step(line)
+        return step is not None and step <= resume_step
+
     if not path.exists():
         return
+    with path.open("rb") as old:
+        if all(keeps(line) for line in old):
+            return
     kept = path.with_name(path.name + ".tmp")
-    dropped = False
     with path.open("rb") as old, kept.open("wb") as new:
-        for line in old:
-            step = _row_step(line)
-            if step is not None and step <= resume_step:
-                new.write(line)
-            else:
-                dropped = True
+        new.writelines(line for line in old if keeps(line))
         new.flush()
         os.fsync(new.fileno())
-    if dropped:
-        os.replace(kept, path)
-    else:
-        kept.unlink()
+    os.replace(kept, path)
 
 
 def _row_step(line: bytes) -> int | None:
     """The step of a whole row; None if the line is unfinished or is not a row."""
-    if not line.endswith(b"}\n"):
+    if not line.endswith(b"\n"):
         return None
-    match = _STEP.match(line)
-    return int(match[1]) if match else None
+    if match := _STEP.match(line):
+        return int(match[1])
+    row = _parse(line)
+    return row["step"] if row else None
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) and isinstance(row.get("step"), int) else None
 
 
 def _whole_lines(path: pathlib.Path) -> Iterator[bytes]:
@@ -260,20 +265,14 @@ def _read(path: pathlib.Path, steps: set[int] | None = None) -> Iterator[dict[st
     for number, line in enumerate(_whole_lines(path), start=1):
         if steps is not None and (match := _STEP.match(line)) and int(match[1]) not in steps:
             continue
-        try:
-            row = json.loads(line)
-            known = isinstance(row, dict) and isinstance(row.get("step"), int)
-        except (ValueError, RecursionError):
-            known = False
-        if not known:
+        row = _parse(line)
+        if row is None:
             warnings.warn(f"{path}:{number}: not a row, skipped", stacklevel=3)
         elif steps is None or row["step"] in steps:
             yield row
 
 
 def _number(name: str, value: Any) -> float | list[float]:
-    if isinstance(value, Mean):
-        return value.value
     try:
         if isinstance(value, Sequence) and not isinstance(value, str | bytes):
             return [float(item) for item in value]
