@@ -19,7 +19,7 @@ class Style(NamedTuple):
 
     @staticmethod
     def of(stream: TextIO) -> "Style":
-        """Colour on terminals unless NO_COLOR is set; block characters where they can be encoded."""
+        """Colour on terminals unless NO_COLOR is set; block characters if the encoding has them."""
         encoding = (getattr(stream, "encoding", None) or "ascii").lower()
         colour = stream.isatty() and not os.environ.get("NO_COLOR")
         return Style(colour, encoding.startswith("utf"))
@@ -44,14 +44,14 @@ def before_after(before: Mapping[str, Any], after: Mapping[str, Any], style: Sty
     lines = changes(dict(before), dict(after))
     cells = [("held-out questions", *heads, "change"), *(line[:4] for line in lines)]
     widths = [max(len(row[i]) for row in cells) for i in range(4)]
-    rows = ["  ".join(_align(c, w, i) for i, (c, w) in enumerate(zip(r, widths, strict=True)))
-            for r in cells]  # fmt: skip
     looks = {True: ("green",), False: ("red",), None: ()}
-    shown = [style.paint(rows[0], "bold")]
-    for row, line in zip(rows[1:], lines, strict=True):
-        look = looks[line.good]
-        shown.append(style.paint(row, *look) if look else row)
-    return "\n".join(row.rstrip() for row in shown)
+    shown = []
+    for (label, *numbers), good in zip(cells, (None, *(line.good for line in lines)), strict=True):
+        numbers = [f"{cell:>{width}}" for cell, width in zip(numbers, widths[1:], strict=True)]
+        look = looks[good] if shown else ("bold",)
+        numbers[-1] = style.paint(numbers[-1], *look) if look else numbers[-1].rstrip()
+        shown.append("  ".join([f"{label:<{widths[0]}}", *numbers]).rstrip())
+    return "\n".join(shown)
 
 
 def histogram(columns: Mapping[str, Sequence[float]], style: Style = PLAIN, width: int = 24) -> str:
@@ -71,7 +71,7 @@ def histogram(columns: Mapping[str, Sequence[float]], style: Style = PLAIN, widt
     k = lengths.pop() - 1
     top = max(max(counts) for counts in columns.values()) or 1
     digits = max(len(f"{count:.0f}") for counts in columns.values() for count in counts)
-    head = f"{'p(q)':<12}" + "  ".join(f"{title:<{width + digits + 1}}" for title in columns)
+    head = f"{'p(q)':<13}" + "  ".join(f"{title:<{width + digits + 1}}" for title in columns)
     lines = [style.paint(head.rstrip(), "bold")]
     for i in range(k + 1):
         share = f"{i / k:.2f}" if k else "-"
@@ -98,9 +98,9 @@ def configuration(
     width = max(map(len, keys))
     lines = []
     for key in keys:
-        line = f"{'*' if key in differing else ' '} {key:<{width}}  {printable(config[key])}"
+        line = f"{'*' if key in differing else ' '} {key:<{width}}  {_value(config[key])}"
         if key in differing:
-            default = printable(differing[key][0]) if key in base else "none"
+            default = _value(differing[key][0]) if key in base else "none"
             line = style.paint(line, "bold") + style.paint(f"  (default {default})", "dim")
         lines.append(line)
     return "\n".join(lines)
@@ -168,6 +168,10 @@ def printable(value: Any, newlines: bool = False) -> str:
     return text
 
 
+def _value(value: Any) -> str:
+    return printable(value) or "''"
+
+
 def _unsafe(character: str) -> bool:
     return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
 
@@ -184,10 +188,6 @@ def _indent(text: str, lines: int) -> str:
         half = lines // 2
         rows = [*rows[:half], f"[... {len(rows) - 2 * half} lines ...]", *rows[-half:]]
     return "\n".join(f"    {row}" for row in rows)
-
-
-def _align(cell: str, width: int, column: int) -> str:
-    return f"{cell:<{width}}" if column == 0 else f"{cell:>{width}}"
 
 
 def _bar(share: float, width: int, unicode: bool) -> str:
