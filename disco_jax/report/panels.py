@@ -99,13 +99,13 @@ def _band(ax: Any, rows: Sequence[Row], colour: str) -> None:
 def _kl(ax: Any, run: Run) -> Legend:
     """KL on a log scale; a sampled KL may be negative, and then sits as a mark on the floor."""
     steps, values = series(run.train, "kl/mean")
-    legend = {"main": "KL"}
+    legend = {}
     positive = [value if value > 0 else math.nan for value in values]
     shown = [value for value in positive if math.isfinite(value)]
     ax.set_yscale("log")
     _curve(ax, steps, positive, PALETTE["main"])
     if any("kl/floor" in row for row in run.train):
-        legend["muted"] = "numerical floor"
+        legend = {"main": "KL", "muted": "numerical floor"}
         at, floor = series(run.train, "kl/floor")
         floor = running_mean([v if v > 0 else math.nan for v in floor], len(floor) // 40)
         ax.plot(at, floor,
@@ -114,7 +114,6 @@ def _kl(ax: Any, run: Run) -> Legend:
     if delta:
         ax.axhline(delta, color=PALETTE["wrong"], linewidth=1.2, linestyle=(0, (5, 2)))
         shown.append(delta)
-        legend["wrong"] = "bound"
         text = ax.annotate(
             f"\u03b4 = {scientific(delta)}",
             (1, delta),
@@ -159,7 +158,7 @@ def _length(ax: Any, run: Run) -> Legend:
     return {"main": "training"} | ({"second": "held-out"} if steps else {})
 
 
-def _success_rates(ax: Any, run: Run) -> Legend:
+def success_rates(ax: Any, run: Run) -> Legend:
     for row, colour, shift in ((run.before, "muted", -0.2), (run.after, "main", 0.2)):
         counts = row.get("eval/histogram")
         if isinstance(counts, list) and counts:
@@ -190,15 +189,26 @@ QUESTION_SHARES = ("questions/all_right", "questions/all_wrong")
 PANELS = (
     Panel("Training reward", _has("reward/mean"), _line("reward/mean", share=True)),
     Panel("Held-out pass@1", _has("eval/pass1", rows="evals"), _pass1),
-    Panel("KL to the sampling policy", _has("kl/mean"), _kl),
+    Panel("KL to the old policy", _has("kl/mean"), _kl),
     Panel("Entropy per token, nats", _has("entropy/mean"), _line("entropy/mean")),
     Panel("Response length, tokens", _has("response/length"), _length),
     Panel("Questions by outcome", _has_shares, _shares),
-    Panel("Held-out questions by success rate", _has_histogram, _success_rates),
+    Panel("Held-out success rates", _has_histogram, success_rates),
     Panel(
         "Truncated responses", _has("response/truncated"), _line("response/truncated", share=True)
     ),
 )
+
+
+_DRAWN = {"reward/mean", "kl/mean", "kl/delta", "kl/floor", "entropy/mean", "response/length",
+          "response/truncated", *QUESTION_SHARES}  # fmt: skip
+
+
+def others(run: Run) -> list[Panel]:
+    """A plain panel for each training metric that no panel of `PANELS` draws."""
+    keys = {key for row in run.train for key in row} - {"step", "wall_s", "kind"} - _DRAWN
+    found = [Panel(key, _has(key), _line(key)) for key in sorted(keys)]
+    return [panel for panel in found if panel.shown(run)]
 
 
 class Metric(NamedTuple):
@@ -218,7 +228,7 @@ def _key(key: str) -> Callable[[Row], float]:
 COMPARED = (
     Metric("Held-out pass@1", "evals", _key("eval/pass1"), share=True),
     Metric("Training reward", "train", _key("reward/mean"), share=True),
-    Metric("KL to the sampling policy", "train", _key("kl/mean"), log=True),
+    Metric("KL to the old policy", "train", _key("kl/mean"), log=True),
     Metric("Entropy per token, nats", "train", _key("entropy/mean")),
     Metric("Response length, tokens", "train", _key("response/length")),
     Metric("Questions with right and wrong responses", "train",

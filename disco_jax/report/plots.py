@@ -49,7 +49,10 @@ def save_curves(workdir: Path) -> pathlib.Path:
 
 
 def panel_svg(draw: Callable[[Any], None], height: float = 2.5) -> str:
-    """What `draw` draws into a pair of axes, as an SVG element whose colours are the page's variables and whose text is text."""
+    """What `draw` draws into a pair of axes, as an SVG element.
+
+    Its colours are variables of the page's style sheet, its text is text in the page's font.
+    """
     figure, (ax,) = _grid([""], panel=(4.6, height))
     draw(ax)
     return svg(figure)
