@@ -103,6 +103,7 @@ def rollout_sample(run: Run) -> list[dict[str, Any]]:
         index, seen[row["step"]] = seen[row["step"]], seen[row["step"]] + 1
         if index in wanted[row["step"]]:
             rows.append(_question(row))
+    rows.sort(key=lambda row: -row["step"])  # the trained policy first
     texts = sum(len(row["responses"]) + 1 for row in rows)
     limit = max(400, CHARACTERS // max(1, texts))
     for row in rows:
@@ -181,12 +182,11 @@ def _tiles(run: Run, steps: str) -> list[dict[str, Any]]:
     recent = run.recent("reward/mean")
     if recent is not None:
         tiles.append({"label": "Training reward", "value": percent(recent),
-                      "note": "mean of the last 10 steps"})  # fmt: skip
+                      "note": "last 10 steps"})  # fmt: skip
     kl, delta = run.recent("kl/mean"), run.delta
     if kl is not None:
-        bound = f"bound \u03b4 = {panels.scientific(delta)}, " if delta else ""
         tiles.append({"label": "KL to the old policy", "value": panels.scientific(kl),
-                      "note": f"{bound}last 10 steps"})  # fmt: skip
+                      "note": f"bound \u03b4 = {panels.scientific(delta)}" if delta else "last 10 steps"})  # fmt: skip
     speed = run.recent("speed/tokens_per_s")
     pace = f", {speed:,.0f} tokens/s" if speed is not None else ""
     tiles.append({"label": "Steps", "value": steps, "note": f"in {clock(run.wall_s)}{pace}"})

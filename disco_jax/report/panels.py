@@ -109,19 +109,18 @@ def _kl(ax: Any, run: Run) -> Legend:
         at, floor = series(run.train, "kl/floor")
         floor = running_mean([v if v > 0 else math.nan for v in floor], len(floor) // 40)
         ax.plot(at, floor,
-                color=PALETTE["muted"], linewidth=1, linestyle=":")  # fmt: skip
+                color=PALETTE["muted"], linewidth=1.2, linestyle=":")  # fmt: skip
     delta = run.delta
     if delta:
         ax.axhline(delta, color=PALETTE["wrong"], linewidth=1.2, linestyle=(0, (5, 2)))
         shown.append(delta)
         text = ax.annotate(
             f"\u03b4 = {scientific(delta)}",
-            (1, delta),
-            (-2, 3),
+            (0, delta),
+            (4, 3),
             xycoords=("axes fraction", "data"),
             textcoords="offset points",
             color=PALETTE["wrong"],
-            ha="right",
             fontsize=8,
         )
         text.set_in_layout(False)
@@ -194,14 +193,11 @@ PANELS = (
     Panel("Response length, tokens", _has("response/length"), _length),
     Panel("Questions by outcome", _has_shares, _shares),
     Panel("Held-out success rates", _has_histogram, success_rates),
-    Panel(
-        "Truncated responses", _has("response/truncated"), _line("response/truncated", share=True)
-    ),
 )
 
 
 _DRAWN = {"reward/mean", "kl/mean", "kl/delta", "kl/floor", "entropy/mean", "response/length",
-          "response/truncated", *QUESTION_SHARES}  # fmt: skip
+          *QUESTION_SHARES}  # fmt: skip
 
 
 def others(run: Run) -> list[Panel]:
@@ -231,7 +227,7 @@ COMPARED = (
     Metric("KL to the old policy", "train", _key("kl/mean"), log=True),
     Metric("Entropy per token, nats", "train", _key("entropy/mean")),
     Metric("Response length, tokens", "train", _key("response/length")),
-    Metric("Questions with right and wrong responses", "train",
+    Metric("Questions with mixed outcomes", "train",
            lambda row: 1 - sum(row.get(key, math.nan) for key in QUESTION_SHARES), share=True),
 )  # fmt: skip
 

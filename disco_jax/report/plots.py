@@ -83,12 +83,12 @@ def labels(runs: Sequence[Run]) -> list[str]:
 
 
 def _grid(titles: Sequence[str], panel: tuple[float, float] = (4.4, 2.7)) -> tuple[Any, list[Any]]:
-    """A figure with one styled pair of axes per title, three to a row at most."""
+    """A figure with one styled pair of axes per title, in rows of three or four."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     count = max(1, len(titles))
-    columns = min(3, count)
+    columns = 4 if count in (4, 7, 8) else min(3, count)
     rows = math.ceil(count / columns)
     figure = Figure(figsize=(panel[0] * columns, panel[1] * rows), layout="constrained")
     FigureCanvasAgg(figure)
