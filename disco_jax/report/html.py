@@ -107,9 +107,9 @@ def rollout_sample(run: Run) -> list[dict[str, Any]]:
     texts = sum(len(row["responses"]) + 1 for row in rows)
     limit = max(400, CHARACTERS // max(1, texts))
     for row in rows:
-        row["problem"] = clip(row["problem"], limit)
+        row["problem"] = printable(clip(row["problem"], limit), newlines=True)
         for response in row["responses"]:
-            response["text"] = clip(response["text"], limit)
+            response["text"] = printable(clip(response["text"], limit), newlines=True)
     return rows
 
 
@@ -127,22 +127,26 @@ def _question(row: Row) -> dict[str, Any]:
     keep = 200_000  # far above any clipping: bounds memory while rows are collected
     return {
         "step": row["step"],
-        "id": clip(str(row.get("question_id", "")), 200),
+        "id": _short(row.get("question_id")),
         "problem": clip(str(row.get("problem", "")), keep),
-        "golds": [clip(str(gold), 200) for gold in (row.get("golds") or [])[:8]],
-        "level": clip(str(row.get("level", "")), 80),
+        "golds": [_short(gold) for gold in (row.get("golds") or [])[:8]],
+        "level": _short(row.get("level")),
         "left_out": max(0, len(responses) - RESPONSES),
         "responses": [
             {
                 "text": clip(str(r.get("text", "")), keep),
                 "reward": _real(r.get("reward")),
-                "reason": clip(str(r.get("reason", "")), 200),
+                "reason": _short(r.get("reason")),
                 "tokens": int(_real(r.get("tokens"))),
                 "ended": bool(r.get("ended", True)),
             }
             for r in responses[:RESPONSES]
         ],
     }
+
+
+def _short(value: Any) -> str:
+    return "" if value is None else printable(clip(str(value), 200))
 
 
 def _real(value: Any) -> float:
@@ -185,8 +189,10 @@ def _tiles(run: Run, steps: str) -> list[dict[str, Any]]:
                       "note": "last 10 steps"})  # fmt: skip
     kl, delta = run.recent("kl/mean"), run.delta
     if kl is not None:
-        tiles.append({"label": "KL to the old policy", "value": panels.scientific(kl),
-                      "note": f"bound \u03b4 = {panels.scientific(delta)}" if delta else "last 10 steps"})  # fmt: skip
+        bound = f"bound \u03b4 = {panels.scientific(delta)}" if delta else "last 10 steps"
+        tiles.append(
+            {"label": "KL to the old policy", "value": panels.scientific(kl), "note": bound}
+        )
     speed = run.recent("speed/tokens_per_s")
     pace = f", {speed:,.0f} tokens/s" if speed is not None else ""
     tiles.append({"label": "Steps", "value": steps, "note": f"in {clock(run.wall_s)}{pace}"})

@@ -66,7 +66,7 @@ def _line(key: str, colour: str = "main", share: bool = False) -> Callable[[Any,
 def _curve(ax: Any, steps: list[int], values: list[float], colour: str) -> None:
     """A line; a long one is drawn faint under its running mean."""
     if len(values) < SMOOTH_FROM:
-        dots = {"marker": "o", "markersize": 3} if len(values) < 3 else {}
+        dots = {"marker": "o", "markersize": 2.5} if len(values) < 30 else {}  # seen between gaps
         ax.plot(steps, values, color=colour, linewidth=1.5, **dots)
         return
     ax.plot(steps, values, color=colour, linewidth=0.7, alpha=0.3)
@@ -163,7 +163,8 @@ def success_rates(ax: Any, run: Run) -> Legend:
         if isinstance(counts, list) and counts:
             at = [i + (shift if run.after else 0) for i in range(len(counts))]
             width = 0.38 if run.after else 0.7
-            ax.bar(at, counts, width=width, color=PALETTE[colour])
+            heights = [count if math.isfinite(count) else 0 for count in counts]
+            ax.bar(at, heights, width=width, color=PALETTE[colour])
             k = len(counts) - 1
             ticks = range(0, k + 1, max(1, math.ceil(k / 8)))
             ax.set_xticks(list(ticks), [f"{i}/{k}" for i in ticks])
@@ -180,6 +181,10 @@ def _has_shares(run: Run) -> bool:
     return any(_all_finite(row, *QUESTION_SHARES) for row in run.train)
 
 
+def _has_positive_kl(run: Run) -> bool:
+    return any(row.get("kl/mean", math.nan) > 0 for row in run.train)
+
+
 def _all_finite(row: Row, *keys: str) -> bool:
     return all(math.isfinite(row.get(key, math.nan)) for key in keys)
 
@@ -188,7 +193,7 @@ QUESTION_SHARES = ("questions/all_right", "questions/all_wrong")
 PANELS = (
     Panel("Training reward", _has("reward/mean"), _line("reward/mean", share=True)),
     Panel("Held-out pass@1", _has("eval/pass1", rows="evals"), _pass1),
-    Panel("KL to the old policy", _has("kl/mean"), _kl),
+    Panel("KL to the old policy", _has_positive_kl, _kl),
     Panel("Entropy per token, nats", _has("entropy/mean"), _line("entropy/mean")),
     Panel("Response length, tokens", _has("response/length"), _length),
     Panel("Questions by outcome", _has_shares, _shares),

@@ -69,6 +69,7 @@ def histogram(columns: Mapping[str, Sequence[float]], style: Style = PLAIN, widt
     if len(lengths) != 1 or lengths < {1}:
         raise ValueError(f"histogram: columns of lengths {sorted(lengths)}, should be one length")
     k = lengths.pop() - 1
+    columns = {title: [_count(c) for c in counts] for title, counts in columns.items()}
     top = max(max(counts) for counts in columns.values()) or 1
     digits = max(len(f"{count:.0f}") for counts in columns.values() for count in counts)
     head = f"{'p(q)':<13}" + "  ".join(f"{title:<{width + digits + 1}}" for title in columns)
@@ -166,6 +167,10 @@ def printable(value: Any, newlines: bool = False) -> str:
         for c in str(value)
     )
     return text
+
+
+def _count(value: float) -> float:
+    return value if math.isfinite(value) else 0
 
 
 def _value(value: Any) -> str:

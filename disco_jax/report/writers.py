@@ -154,15 +154,16 @@ class RolloutWriter:
 
 
 def read_metrics(workdir: Path) -> list[dict[str, Any]]:
-    """The rows of `metrics.jsonl` in order, null as nan; an unfinished last line is left out.
+    """The rows of `metrics.jsonl` in order; an unfinished last line is left out.
 
-    A file that does not exist has no rows. An unreadable line before the last is skipped with a
-    warning that names it.
+    null is read as nan, also within lists; texts other than the kind are left out. A file that
+    does not exist has no rows. An unreadable line before the last is skipped with a warning that
+    names it.
     """
-    rows = []
-    for row in _read(pathlib.Path(workdir) / METRICS):
-        rows.append({k: math.nan if v is None else v for k, v in row.items()})
-    return rows
+    return [
+        {k: v if k == "kind" else _numbers(v) for k, v in row.items() if _is_metric(k, v)}
+        for row in _read(pathlib.Path(workdir) / METRICS)
+    ]
 
 
 def read_rollouts(workdir: Path, steps: set[int] | None = None) -> Iterator[dict[str, Any]]:
@@ -270,6 +271,17 @@ def _read(path: pathlib.Path, steps: set[int] | None = None) -> Iterator[dict[st
             warnings.warn(f"{path}:{number}: not a row, skipped", stacklevel=3)
         elif steps is None or row["step"] in steps:
             yield row
+
+
+def _is_metric(name: str, value: Any) -> bool:
+    return name == "kind" or value is None or isinstance(value, int | float | list)
+
+
+def _numbers(value: Any) -> Any:
+    """nan for null and for whatever else is no number, also within a list."""
+    if isinstance(value, list):
+        return [math.nan if not isinstance(item, int | float) else item for item in value]
+    return math.nan if value is None else value
 
 
 def _number(name: str, value: Any) -> float | list[float]:
