@@ -52,10 +52,11 @@ def arithmetic(
     """
     if split not in SPLITS:
         raise ValueError(f"split={split!r}: one of {', '.join(SPLITS)}")
-    if size < 0 or not levels or not all(1 <= n <= 9 for n in levels) or not 1 <= digits <= 3:
+    whole = isinstance(size, int) and isinstance(digits, int) and isinstance(levels, Sequence)
+    if not (whole and size > 0 and levels and set(levels) <= set(range(1, 10)) and 0 < digits < 4):
         raise ValueError(
-            f"size={size}, levels={tuple(levels)}, digits={digits}: "
-            "size >= 0, levels from 1 to 9, digits from 1 to 3"
+            f"size={size!r}, levels={levels!r}, digits={digits!r}: integers, "
+            "size at least 1, levels a tuple of 1 to 9, digits from 1 to 3"
         )
     # Only `Random.random` is promised to give the same numbers in every version of Python.
     rng = random.Random(f"arithmetic {split} {seed}")

@@ -33,13 +33,13 @@ def batch(n_questions: int, batch_size: int, seed: int, step: int) -> np.ndarray
     return indices
 
 
-def permutation(n: int, seed: int, epoch: int) -> np.ndarray:
-    """The order of one epoch, int64 [n].
+def permutation(n: int, *key: int) -> np.ndarray:
+    """The order of one epoch, int64 [n], for key = (seed, epoch); longer keys give other orders.
 
     Sorted raw bits of Philox rather than numpy's own shuffle: numpy promises the bits of a bit
     generator for ever, but may change its shuffle between versions.
     """
-    bits = np.random.Philox(np.random.SeedSequence((seed, epoch))).random_raw(n)
+    bits = np.random.Philox(np.random.SeedSequence(key)).random_raw(n)
     return np.argsort(bits, kind="stable")
 
 

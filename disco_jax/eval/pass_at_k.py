@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-RESAMPLES = 4_000
+RESAMPLES = 2_000
 
 
 def pass_at_1(correct_QK, confidence: float = 0.95, seed: int = 0) -> tuple[float, float, float]:
@@ -123,6 +123,27 @@ def interval(value_Q, confidence: float = 0.95, seed: int = 0) -> tuple[float, f
     if value_Q.all() and mean == 1.0:
         return 1.0, 1 - reach, 1.0
     return mean, *_bootstrap(value_Q, confidence, seed)
+
+
+def average(
+    values: Sequence[np.ndarray], confidence: float = 0.95, seed: int = 0
+) -> tuple[float, float, float]:
+    """(mean, low, high) of the unweighted mean over benchmarks, each one share per question.
+
+    The benchmarks are taken as given; questions are resampled within each of them. One that is all
+    right or all wrong, in which resampling knows no spread, widens the interval by its own bound.
+    """
+    parts = [np.asarray(v, float) for v in values]
+    if not parts or not all(v.ndim == 1 and len(v) for v in parts):
+        raise ValueError(
+            f"shapes {[v.shape for v in parts]}: one share for each of Q >= 1 questions"
+        )
+    rng = np.random.default_rng(seed)
+    means = sum(v[rng.integers(0, len(v), (RESAMPLES, len(v)))].mean(1) for v in parts) / len(parts)
+    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
+    for mean, bottom, top in (interval(v, confidence, seed) for v in parts if np.ptp(v) == 0):
+        low, high = low - (mean - bottom) / len(parts), high + (top - mean) / len(parts)
+    return float(np.mean([v.mean() for v in parts])), float(low), float(high)
 
 
 def _bootstrap(value_Q: np.ndarray, confidence: float, seed: int) -> tuple[float, float]:

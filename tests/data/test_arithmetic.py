@@ -80,7 +80,8 @@ def test_held_out_share_is_one_in_eight():
     "kwargs, message",
     [
         (dict(split="test", size=1), "one of train, heldout"),
-        (dict(split="train", size=1, levels=()), "levels from 1 to 9"),
+        (dict(split="train", size=1, levels=()), "levels a tuple of 1 to 9"),
+        (dict(split="train", size="5"), "size at least 1"),
         (dict(split="train", size=1, digits=4), "digits from 1 to 3"),
         (dict(split="train", size=10_000, levels=(1,), digits=1), "ask for fewer"),
     ],

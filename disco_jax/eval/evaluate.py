@@ -1,0 +1,230 @@
+"""An evaluation: k responses to every question, saved as they finish, and what they amount to.
+
+The sampler and the grader are functions that are passed in. A run that was killed goes on where it
+stopped; because the sampler keys its random numbers by (question index, sample), it ends with the
+same responses as a run that was not.
+"""
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from disco_jax.eval import responses
+from disco_jax.eval.pass_at_k import Comparison, compare, interval, maj_at_k, pass_at_1, pass_at_k
+from disco_jax.eval.responses import Response
+from disco_jax.types import Question
+
+
+class Sampled(NamedTuple):
+    """One finished response, before grading. `index` is the question's place in the whole set."""
+
+    index: int
+    sample: int
+    text: str
+    length: int
+    ended: bool
+
+
+# sample(questions, indices, k): all k responses to each question, in any order, as lists of those
+# that finished together. `indices` are the questions' places in the whole set: they, and not the
+# places in this call, key the random numbers.
+Sample = Callable[[Sequence[Question], Sequence[int], int], Iterable[Sequence[Sampled]]]
+# grade(texts, golds): (correct, answer found or None) of each text.
+Grade = Callable[[Sequence[str], Sequence[tuple[str, ...]]], Sequence[tuple[bool, str | None]]]
+Progress = Callable[[int, int], None]  # responses done, responses in all
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """Graded responses as arrays, Q questions by K samples."""
+
+    questions: tuple[Question, ...]
+    correct_QK: np.ndarray  # bool
+    length_QK: np.ndarray  # int64, tokens
+    ended_QK: np.ndarray  # bool
+    answers_QK: tuple[tuple[str | None, ...], ...]
+
+    def summary(self) -> dict[str, float | int]:
+        """Plain numbers for a log or a JSON file; intervals are 95 %, over questions."""
+        k = self.correct_QK.shape[1]
+        mean, low, high = pass_at_1(self.correct_QK)
+        numbers: dict[str, float | int] = {
+            "questions": len(self.questions),
+            "samples": k,
+            "pass@1": mean,
+            "pass@1_low": low,
+            "pass@1_high": high,
+        }
+        for n in sorted({2**i for i in range(1, k.bit_length())} | ({k} - {1})):
+            numbers[f"pass@{n}"] = float(pass_at_k(self.correct_QK, n).mean())
+        votes_Q = maj_at_k(self.answers_QK, self.correct_QK)
+        for name, value in zip(("", "_low", "_high"), interval(votes_Q), strict=True):
+            numbers[f"maj@{k}{name}"] = value
+        numbers["length_mean"] = float(self.length_QK.mean())
+        numbers["truncated"] = float(1 - self.ended_QK.mean())
+        return numbers
+
+
+def evaluate(
+    questions: Sequence[Question],
+    k: int,
+    sample: Sample,
+    grade: Grade,
+    path: str | os.PathLike[str],
+    settings: Mapping[str, Any],
+    chunk: int = 64,
+    shard: tuple[int, int] = (0, 1),
+    progress: Progress | None = None,
+) -> Evaluation | None:
+    """Samples, grades and saves what `path` does not hold yet, and returns the evaluation.
+
+    Args:
+      questions: with ids of their own; the same ones in the same order on every restart.
+      k: responses to each question.
+      path: the JSON Lines file; see `responses`.
+      settings: all that changes a response, checked against the file on a restart.
+      chunk: questions given to the sampler at once.
+      shard: (process, processes): this process samples every processes-th question into its own
+        file; then None is returned, and `collect` joins the files.
+      progress: called after every write.
+
+    Raises:
+      ValueError: ids that are not unique, a file of another evaluation, or a sampler that leaves
+        out or invents responses.
+    """
+    if len({q.id for q in questions}) != len(questions) or not questions or k < 1:
+        raise ValueError(f"{len(questions)} questions, k={k}: at least one, with ids of their own")
+    process, processes = shard
+    mine = range(process, len(questions), processes)
+    saved = responses.resume(path, responses.header(questions, k, settings))
+    missing = [i for i in mine if any((questions[i].id, s) not in saved for s in range(k))]
+    for start in range(0, len(missing), chunk):
+        indices = missing[start : start + chunk]
+        for finished in sample([questions[i] for i in indices], indices, k):
+            _check_asked(finished, indices, k)
+            new = [r for r in _graded(questions, finished, grade) if r[:2] not in saved]
+            responses.append(path, new)
+            saved.update({(r.question, r.sample): r for r in new})
+            if progress:
+                progress(len(saved), len(mine) * k)
+        _check_complete(questions, indices, k, saved)
+    return _evaluation(questions, k, saved) if processes == 1 else None
+
+
+def collect(
+    paths: Sequence[str | os.PathLike[str]], questions: Sequence[Question], k: int
+) -> Evaluation:
+    """The evaluation saved in one file, or in one file of each process.
+
+    Raises:
+      ValueError: responses are missing (the message says how many), or headers that differ.
+    """
+    saved: responses.Saved = {}
+    heads = []
+    for path in paths:
+        head, found = responses.read(path)
+        heads.append(head)
+        saved.update(found)
+    if any(head != responses.header(questions, k, heads[0]["settings"]) for head in heads):
+        raise ValueError(
+            f"{', '.join(map(str, paths))}: not all of one evaluation of these questions with k={k}"
+        )
+    return _evaluation(questions, k, saved)
+
+
+def regrade(
+    path: str | os.PathLike[str], questions: Sequence[Question], grade: Grade
+) -> tuple[int, int]:
+    """Grades saved responses anew, without sampling: (wrong to right, right to wrong).
+
+    The file is replaced in one step.
+
+    Raises:
+      ValueError: the file holds a response to a question that is not among `questions`.
+    """
+    head, saved = responses.read(path)
+    golds = {q.id: q.golds for q in questions}
+    old = list(saved.values())
+    strangers = [r.question for r in old if r.question not in golds]
+    if strangers:
+        raise ValueError(f"{path}: {strangers[0]!r} is not among the questions given")
+    verdicts = grade([r.text for r in old], [golds[r.question] for r in old])
+    new = [
+        r._replace(correct=bool(correct), answer=answer)
+        for r, (correct, answer) in zip(old, verdicts, strict=True)
+    ]
+    responses.rewrite(path, head, new)
+    pairs = list(zip(old, new, strict=True))
+    return (
+        sum(n.correct and not o.correct for o, n in pairs),
+        sum(o.correct and not n.correct for o, n in pairs),
+    )
+
+
+def paired(a: Evaluation, b: Evaluation) -> Comparison:
+    """pass@1 of `b` minus that of `a`, on the same questions.
+
+    Raises:
+      ValueError: the questions differ.
+    """
+    if [q.id for q in a.questions] != [q.id for q in b.questions]:
+        raise ValueError("the two evaluations do not hold the same questions in the same order")
+    return compare(a.correct_QK.mean(1), b.correct_QK.mean(1))
+
+
+def best_step(scores: Mapping[int, float]) -> int:
+    """The training step with the highest validation score; of equals, the earliest.
+
+    Raises:
+      ValueError: no scores.
+    """
+    if not scores:
+        raise ValueError("no step has been evaluated")
+    return min(scores, key=lambda step: (-scores[step], step))
+
+
+def _graded(
+    questions: Sequence[Question], finished: Sequence[Sampled], grade: Grade
+) -> list[Response]:
+    of = [questions[s.index] for s in finished]
+    verdicts = grade([s.text for s in finished], [q.golds for q in of])
+    return [
+        Response(q.id, int(s.sample), s.text, int(s.length), bool(s.ended), bool(correct), answer)
+        for q, s, (correct, answer) in zip(of, finished, verdicts, strict=True)
+    ]
+
+
+def _check_asked(finished: Sequence[Sampled], indices: Sequence[int], k: int) -> None:
+    for one in finished:
+        if one.index not in indices or not 0 <= one.sample < k:
+            raise ValueError(
+                f"the sampler gave sample {one.sample} of question {one.index}, asked for samples "
+                f"0 to {k - 1} of questions {list(indices)[:8]}"
+            )
+
+
+def _check_complete(
+    questions: Sequence[Question], indices: Sequence[int], k: int, saved: responses.Saved
+) -> None:
+    absent = [
+        (questions[i].id, s) for i in indices for s in range(k) if (questions[i].id, s) not in saved
+    ]
+    if absent:
+        raise ValueError(f"the sampler gave no response {absent[0]} and {len(absent) - 1} others")
+
+
+def _evaluation(questions: Sequence[Question], k: int, saved: responses.Saved) -> Evaluation:
+    absent = sum((q.id, s) not in saved for q in questions for s in range(k))
+    if absent:
+        raise ValueError(f"{absent} of {len(questions) * k} responses are missing")
+    rows = [[saved[q.id, s] for s in range(k)] for q in questions]
+    return Evaluation(
+        questions=tuple(questions),
+        correct_QK=np.array([[r.correct for r in row] for row in rows], bool),
+        length_QK=np.array([[r.length for r in row] for row in rows], np.int64),
+        ended_QK=np.array([[r.ended for r in row] for row in rows], bool),
+        answers_QK=tuple(tuple(r.answer for r in row) for row in rows),
+    )
