@@ -1,35 +1,54 @@
 """Which questions a step takes: a pure function of (seed, step), so a restart needs no state.
 
 The epochs' permutations follow one another in one endless stream and step s takes the positions
-[s B, (s+1) B) of it. No question is lost or repeated within an epoch, whatever the batch size.
-Where B does not divide the number of questions a batch straddles two epochs, and may then hold
-one question twice: random numbers must be keyed by the position in the batch, not by the question.
+[s B, (s+1) B) of it. No question is lost or repeated within an epoch, whatever the batch size, and
+none is twice in a batch: where a batch straddles two epochs, the later one starts with questions
+that the end of the earlier one does not hold. (A question that stood twice in a step would be
+given the same random numbers, and the same responses, twice.)
 """
+
+import math
 
 import numpy as np
 
 
 def batch(n_questions: int, batch_size: int, seed: int, step: int) -> np.ndarray:
-    """Indices of the questions of one step, int64 [batch_size].
+    """Indices of the questions of one step, int64 [batch_size], all different.
 
     Args:
-      n_questions: size of the question set, at least 1; may be smaller than `batch_size`.
+      n_questions: size of the question set, at least `batch_size`.
       seed, step: not negative; steps count from 0.
 
     Raises:
       ValueError: an argument out of range.
     """
-    if n_questions < 1 or batch_size < 1 or seed < 0 or step < 0:
+    if not 1 <= batch_size <= n_questions or seed < 0 or step < 0:
         raise ValueError(
-            f"n_questions={n_questions}, batch_size={batch_size}, seed={seed}, step={step}: "
-            "the first two at least 1, the others at least 0"
+            f"n_questions={n_questions}, batch_size={batch_size}, seed={seed}, step={step}: a "
+            "batch holds from 1 to n_questions questions; seed and step are at least 0"
         )
-    positions = np.arange(step * batch_size, (step + 1) * batch_size)
-    epochs, places = np.divmod(positions, n_questions)
-    indices = np.empty(batch_size, np.int64)
-    for epoch in np.unique(epochs):
-        here = epochs == epoch
-        indices[here] = permutation(n_questions, seed, int(epoch))[places[here]]
+    epoch, place = divmod(step * batch_size, n_questions)
+    part = _epoch(n_questions, batch_size, seed, epoch)[place : place + batch_size]
+    if len(part) == batch_size:
+        return part
+    after = _epoch(n_questions, batch_size, seed, epoch + 1)[: batch_size - len(part)]
+    return np.concatenate([part, after])
+
+
+def _epoch(n: int, batch_size: int, seed: int, epoch: int) -> np.ndarray:
+    """One epoch's order, int64 [n]: its permutation, adapted to the epochs before it.
+
+    Only those since a batch last ended with an epoch matter: fewer than batch_size of them.
+    """
+    first = epoch - epoch % (batch_size // math.gcd(n, batch_size))
+    indices = permutation(n, seed, first)
+    for e in range(first + 1, epoch + 1):
+        taken = e * n % batch_size  # of the straddling batch, by the epoch before
+        mixed = permutation(n, seed, e)
+        if taken:
+            fresh = np.flatnonzero(~np.isin(mixed, indices[n - taken :]))[: batch_size - taken]
+            mixed = np.concatenate([mixed[fresh], np.delete(mixed, fresh)])
+        indices = mixed
     return indices
 
 

@@ -92,6 +92,7 @@ def load_tokenizer(path: str, mode: str = "auto", think: str = "template") -> To
     """Loads the tokenizer of a model folder, or of a Hugging Face hub id.
 
     A `path` with a leading ".", "/" or "~", or that exists, is a folder and nothing is downloaded.
+    A hub id is looked up in the local cache first.
 
     Args:
       mode: "chat" needs a chat template, "raw" ignores it, "auto" uses it where there is one.
@@ -111,11 +112,7 @@ def load_tokenizer(path: str, mode: str = "auto", think: str = "template") -> To
     with _no_advisory():
         from transformers import AutoTokenizer
 
-        try:
-            inner = AutoTokenizer.from_pretrained(where, local_files_only=local)
-        except Exception as error:  # transformers raises OSError, ValueError, KeyError, ...
-            reason = str(error).strip().split("\n")[0]
-            raise ValueError(f"tokenizer={path!r}: cannot be loaded: {reason}") from error
+        inner = _load(AutoTokenizer.from_pretrained, path, where, local)
     if mode == "chat" and not inner.chat_template:
         raise ValueError(f"tokenizer={path!r}: no chat template; use mode='raw' or 'auto'")
     eos_ids = _eos_ids(inner, where, local)
@@ -156,6 +153,18 @@ def pad_prompts(
             )
         prompt_QP[row, length - len(ids) :] = ids
     return prompt_QP, np.array([len(ids) for ids in prompts], np.int32)
+
+
+def _load(from_pretrained: Any, path: str, where: str, local: bool) -> Any:
+    """The tokenizer from the folder or the hub's cache, and only then from the hub."""
+    for cached in (True,) if local else (True, False):
+        try:
+            return from_pretrained(where, local_files_only=cached)
+        except Exception as error:  # transformers raises OSError, ValueError, KeyError, ...
+            reason = error
+    first = str(reason).strip().split("\n")[0]
+    mend = "is it a model folder?" if local else "download it elsewhere and name the folder"
+    raise ValueError(f"tokenizer={path!r}: cannot be loaded: {first} ({mend})") from reason
 
 
 def _eos_ids(inner: Any, where: str, local: bool) -> tuple[int, ...]:

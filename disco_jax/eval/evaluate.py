@@ -7,7 +7,9 @@ same responses as a run that was not.
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +17,7 @@ import numpy as np
 from disco_jax.eval import responses
 from disco_jax.eval.pass_at_k import Comparison, compare, interval, maj_at_k, pass_at_1, pass_at_k
 from disco_jax.eval.responses import Response
+from disco_jax.reward.answer import extract
 from disco_jax.types import Question
 
 
@@ -28,12 +31,14 @@ class Sampled(NamedTuple):
     ended: bool
 
 
-# sample(questions, indices, k): all k responses to each question, in any order, as lists of those
-# that finished together. `indices` are the questions' places in the whole set: they, and not the
-# places in this call, key the random numbers.
-Sample = Callable[[Sequence[Question], Sequence[int], int], Iterable[Sequence[Sampled]]]
-# grade(texts, golds): (correct, answer found or None) of each text.
-Grade = Callable[[Sequence[str], Sequence[tuple[str, ...]]], Sequence[tuple[bool, str | None]]]
+Finish = Callable[[Sampled], None]
+# sample(questions, indices, k, finish): gives `finish` each of the k responses to each question
+# when it is complete, in any order. `indices` are the questions' places in the whole set: they,
+# and not the places in this call, key the random numbers.
+Sample = Callable[[Sequence[Question], Sequence[int], int, Finish], None]
+# grade(text, golds): a future whose result has a `reward`, 1 or 0; such as `Grader(...).submit`.
+Grade = Callable[[str, tuple[str, ...]], "Future[Any]"]
+Answer = Callable[[str], str | None]  # the answer in a response, for majority votes
 Progress = Callable[[int, int], None]  # responses done, responses in all
 
 
@@ -68,6 +73,11 @@ class Evaluation:
         return numbers
 
 
+def boxed(text: str) -> str | None:
+    """The answer in the last box of a response, None where there is none."""
+    return extract(text, "auto").text
+
+
 def evaluate(
     questions: Sequence[Question],
     k: int,
@@ -75,11 +85,14 @@ def evaluate(
     grade: Grade,
     path: str | os.PathLike[str],
     settings: Mapping[str, Any],
+    answer: Answer = boxed,
     chunk: int = 64,
     shard: tuple[int, int] = (0, 1),
     progress: Progress | None = None,
 ) -> Evaluation | None:
     """Samples, grades and saves what `path` does not hold yet, and returns the evaluation.
+
+    Grading overlaps sampling; a response is written once it is graded.
 
     Args:
       questions: with ids of their own; the same ones in the same order on every restart.
@@ -101,16 +114,39 @@ def evaluate(
     mine = range(process, len(questions), processes)
     saved = responses.resume(path, responses.header(questions, k, settings))
     missing = [i for i in mine if any((questions[i].id, s) not in saved for s in range(k))]
-    for start in range(0, len(missing), chunk):
-        indices = missing[start : start + chunk]
-        for finished in sample([questions[i] for i in indices], indices, k):
-            _check_asked(finished, indices, k)
-            new = [r for r in _graded(questions, finished, grade) if r[:2] not in saved]
-            responses.append(path, new)
-            saved.update({(r.question, r.sample): r for r in new})
+    pending: deque[tuple[Sampled, Future]] = deque()
+
+    def write(wait: bool) -> None:
+        while pending and (wait or pending[0][1].done()):
+            one, verdict = pending.popleft()
+            new = _response(questions[one.index], one, verdict.result(), answer)
+            responses.append(path, [new])
+            saved[new.question, new.sample] = new
             if progress:
                 progress(len(saved), len(mine) * k)
-        _check_complete(questions, indices, k, saved)
+
+    for start in range(0, len(missing), chunk):
+        indices = missing[start : start + chunk]
+
+        def finish(one: Sampled, asked: Sequence[int] = indices) -> None:
+            if one.index not in asked or not 0 <= one.sample < k:
+                raise ValueError(
+                    f"the sampler gave sample {one.sample} of question {one.index}; asked for "
+                    f"samples 0 to {k - 1} of questions {list(asked)[:8]}"
+                )
+            question = questions[one.index]
+            if (question.id, one.sample) not in saved:
+                pending.append((one, grade(one.text, question.golds)))
+            write(wait=False)
+
+        sample([questions[i] for i in indices], indices, k, finish)
+        write(wait=True)
+        absent = [(i, s) for i in indices for s in range(k) if (questions[i].id, s) not in saved]
+        if absent:
+            raise ValueError(
+                f"the sampler gave {len(absent)} responses too few; the first is sample "
+                f"{absent[0][1]} of question {absent[0][0]}"
+            )
     return _evaluation(questions, k, saved) if processes == 1 else None
 
 
@@ -136,7 +172,10 @@ def collect(
 
 
 def regrade(
-    path: str | os.PathLike[str], questions: Sequence[Question], grade: Grade
+    path: str | os.PathLike[str],
+    questions: Sequence[Question],
+    grade: Grade,
+    answer: Answer = boxed,
 ) -> tuple[int, int]:
     """Grades saved responses anew, without sampling: (wrong to right, right to wrong).
 
@@ -151,17 +190,14 @@ def regrade(
     strangers = [r.question for r in old if r.question not in golds]
     if strangers:
         raise ValueError(f"{path}: {strangers[0]!r} is not among the questions given")
-    verdicts = grade([r.text for r in old], [golds[r.question] for r in old])
+    verdicts = [grade(r.text, golds[r.question]) for r in old]
     new = [
-        r._replace(correct=bool(correct), answer=answer)
-        for r, (correct, answer) in zip(old, verdicts, strict=True)
+        r._replace(correct=bool(v.result().reward), answer=answer(r.text))
+        for r, v in zip(old, verdicts, strict=True)
     ]
     responses.rewrite(path, head, new)
-    pairs = list(zip(old, new, strict=True))
-    return (
-        sum(n.correct and not o.correct for o, n in pairs),
-        sum(o.correct and not n.correct for o, n in pairs),
-    )
+    change = [int(n.correct) - int(o.correct) for o, n in zip(old, new, strict=True)]
+    return change.count(1), change.count(-1)
 
 
 def paired(a: Evaluation, b: Evaluation) -> Comparison:
@@ -186,34 +222,16 @@ def best_step(scores: Mapping[int, float]) -> int:
     return min(scores, key=lambda step: (-scores[step], step))
 
 
-def _graded(
-    questions: Sequence[Question], finished: Sequence[Sampled], grade: Grade
-) -> list[Response]:
-    of = [questions[s.index] for s in finished]
-    verdicts = grade([s.text for s in finished], [q.golds for q in of])
-    return [
-        Response(q.id, int(s.sample), s.text, int(s.length), bool(s.ended), bool(correct), answer)
-        for q, s, (correct, answer) in zip(of, finished, verdicts, strict=True)
-    ]
-
-
-def _check_asked(finished: Sequence[Sampled], indices: Sequence[int], k: int) -> None:
-    for one in finished:
-        if one.index not in indices or not 0 <= one.sample < k:
-            raise ValueError(
-                f"the sampler gave sample {one.sample} of question {one.index}, asked for samples "
-                f"0 to {k - 1} of questions {list(indices)[:8]}"
-            )
-
-
-def _check_complete(
-    questions: Sequence[Question], indices: Sequence[int], k: int, saved: responses.Saved
-) -> None:
-    absent = [
-        (questions[i].id, s) for i in indices for s in range(k) if (questions[i].id, s) not in saved
-    ]
-    if absent:
-        raise ValueError(f"the sampler gave no response {absent[0]} and {len(absent) - 1} others")
+def _response(question: Question, one: Sampled, verdict: Any, answer: Answer) -> Response:
+    return Response(
+        question=question.id,
+        sample=int(one.sample),
+        text=one.text,
+        length=int(one.length),
+        ended=bool(one.ended),
+        correct=bool(verdict.reward),
+        answer=answer(one.text),
+    )
 
 
 def _evaluation(questions: Sequence[Question], k: int, saved: responses.Saved) -> Evaluation:

@@ -139,11 +139,19 @@ def average(
             f"shapes {[v.shape for v in parts]}: one share for each of Q >= 1 questions"
         )
     rng = np.random.default_rng(seed)
-    means = sum(v[rng.integers(0, len(v), (RESAMPLES, len(v)))].mean(1) for v in parts) / len(parts)
+    mean = float(np.mean([v.mean() for v in parts]))
+    means = np.full(RESAMPLES, mean)
+    below = above = 0.0
+    for v in parts:
+        one, bottom, top = interval(v, confidence, seed)
+        if np.ptp(v) == 0:
+            below, above = below + (one - bottom), above + (top - one)
+            continue
+        drawn = v[rng.integers(0, len(v), (RESAMPLES, len(v)))].mean(1)
+        means += (drawn - one) * math.sqrt(len(v) / (len(v) - 1)) / len(parts)
     low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
-    for mean, bottom, top in (interval(v, confidence, seed) for v in parts if np.ptp(v) == 0):
-        low, high = low - (mean - bottom) / len(parts), high + (top - mean) / len(parts)
-    return float(np.mean([v.mean() for v in parts])), float(low), float(high)
+    low, high = low - below / len(parts), high + above / len(parts)
+    return mean, max(0.0, float(low)), min(1.0, float(high))
 
 
 def _bootstrap(value_Q: np.ndarray, confidence: float, seed: int) -> tuple[float, float]:

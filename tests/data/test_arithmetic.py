@@ -52,7 +52,7 @@ def test_the_same_seed_gives_the_same_questions_for_ever():
     assert [q.problem for q in arithmetic("heldout", 3, seed=7)] == PINNED
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(1, 3))
 def test_splits_never_overlap_and_hold_no_duplicates(seed, other, digits):
     train = arithmetic("train", 100, seed, digits=digits, levels=(1, 2, 3))

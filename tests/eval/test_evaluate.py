@@ -1,6 +1,8 @@
 """Evaluations: killed anywhere they end the same, and verdicts can be renewed without sampling."""
 
 import json
+import threading
+from concurrent.futures import Future
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from disco_jax.data.arithmetic import arithmetic
 from disco_jax.eval import evaluate as m
 from disco_jax.eval import responses
+from disco_jax.reward import Grader, Verdict
 
 QUESTIONS = arithmetic("heldout", 10)
 K = 4
@@ -23,7 +26,7 @@ def make_sampler(stop_after: int | None = None, calls: list | None = None):
     """Random answers keyed by (index, sample); raises once it has given `stop_after` responses."""
     given_out = 0
 
-    def sample(questions, indices, k):
+    def sample(questions, indices, k, finish):
         nonlocal given_out
         pairs = [(q, i, s) for q, i in zip(questions, indices, strict=True) for s in range(k)]
         for place in np.random.default_rng(indices[0]).permutation(len(pairs)):
@@ -36,14 +39,19 @@ def make_sampler(stop_after: int | None = None, calls: list | None = None):
             given_out += 1
             if calls is not None:
                 calls.append((index, s))
-            yield [m.Sampled(index, s, text, int(rng.integers(1, 50)), bool(rng.random() < 0.9))]
+            finish(m.Sampled(index, s, text, int(rng.integers(1, 50)), bool(rng.random() < 0.9)))
 
     return sample
 
 
-def grade(texts, golds):
-    found = [t.partition("\\boxed{")[2].rstrip("}") or None for t in texts]
-    return [(f in g, f) for f, g in zip(found, golds, strict=True)]
+def verdict(reward: bool) -> Future:
+    future = Future()
+    future.set_result(Verdict(int(reward), "toy", 0.0))
+    return future
+
+
+def grade(text, golds):
+    return verdict(m.boxed(text) in golds)
 
 
 def run(path, sampler, **kwargs):
@@ -112,6 +120,36 @@ def test_processes_share_the_questions(tmp_path, whole):
         m.collect(paths, QUESTIONS[:5], K)
 
 
+def test_sampling_does_not_wait_for_the_grader(tmp_path):
+    """The first verdict comes only after the chunk's last response has been handed over."""
+    path, all_given = tmp_path / "r.jsonl", threading.Event()
+    slow: list[Future] = []
+
+    def late(text, golds):
+        future = Future()
+        slow.append(future)
+        if len(slow) == 1:
+            waiter = threading.Thread(
+                target=lambda: future.set_result(Verdict(int(all_given.wait(30)), "late", 0.0))
+            )
+            waiter.start()
+        else:
+            future.set_result(Verdict(0, "", 0.0))
+        if len(slow) == 3 * K:
+            all_given.set()
+        return future
+
+    result = m.evaluate(QUESTIONS[:3], K, make_sampler(), late, path, {}, chunk=3)
+    assert result.correct_QK.sum() == 1
+
+
+def test_the_projects_own_grader_fits(tmp_path, whole):
+    with Grader('math(think="none")', workers=1) as grader:
+        path = tmp_path / "r.jsonl"
+        result = m.evaluate(QUESTIONS, K, make_sampler(), grader.submit, path, {}, chunk=3)
+    assert same(result, whole)
+
+
 def test_progress_counts_to_the_end(tmp_path):
     seen = []
     run(
@@ -159,11 +197,9 @@ def test_regrading_samples_nothing_and_counts_what_changed(tmp_path, whole):
     run(path, make_sampler())
     right, wrong = int(whole.correct_QK.sum()), int((~whole.correct_QK).sum())
     assert m.regrade(path, QUESTIONS, grade) == (0, 0)
-    none = lambda texts, golds: [(False, None)] * len(texts)  # noqa: E731
-    assert m.regrade(path, QUESTIONS, none) == (0, right)
+    assert m.regrade(path, QUESTIONS, lambda text, golds: verdict(False)) == (0, right)
     assert not m.collect([path], QUESTIONS, K).correct_QK.any()
-    every = lambda texts, golds: [(True, "")] * len(texts)  # noqa: E731
-    assert m.regrade(path, QUESTIONS, every) == (right + wrong, 0)
+    assert m.regrade(path, QUESTIONS, lambda text, golds: verdict(True)) == (right + wrong, 0)
     m.regrade(path, QUESTIONS, grade)
     assert same(m.collect([path], QUESTIONS, K), whole)
     with pytest.raises(ValueError, match="not among"):
@@ -177,13 +213,14 @@ def test_success_rates_name_the_questions(tmp_path, whole):
 
 
 def test_a_sampler_that_forgets_or_invents_is_found_out(tmp_path):
-    def forgetful(questions, indices, k):
-        yield [m.Sampled(i, 0, "", 1, True) for i in indices]
+    def forgetful(questions, indices, k, finish):
+        for index in indices:
+            finish(m.Sampled(index, 0, "", 1, True))
 
-    def inventive(questions, indices, k):
-        yield [m.Sampled(99, 0, "", 1, True)]
+    def inventive(questions, indices, k, finish):
+        finish(m.Sampled(99, 0, "", 1, True))
 
-    with pytest.raises(ValueError, match="gave no response"):
+    with pytest.raises(ValueError, match="9 responses too few"):
         run(tmp_path / "a.jsonl", forgetful)
     with pytest.raises(ValueError, match="question 99"):
         run(tmp_path / "b.jsonl", inventive)

@@ -55,9 +55,9 @@ def test_interval_covers_the_truth_as_often_as_it_says(questions, a, b, samples)
 
 
 def test_interval_of_the_average_covers_it():
-    rng, hits, trials = np.random.default_rng(1), 0, 500
+    rng, hits, trials = np.random.default_rng(1), 0, 400
     for trial in range(trials):
-        parts = [rng.beta(1, 1, n) for n in (30, 30, 80)]
+        parts = [rng.beta(1, 1, n) for n in (20, 20, 40)]
         _, low, high = m.average(parts, seed=trial)
         hits += low <= 0.5 <= high
     assert abs(hits / trials - 0.95) < 0.02
