@@ -1,0 +1,104 @@
+"""Trees into the shape in which they are compared: sign choices spelled out, wrappers outside."""
+
+import itertools
+
+from disco_jax.reward.tree import Node, children, node, num, rebuild, walk
+
+MAX_CHOICES = 4  # sign choices in one expression, so 16 values
+MAX_ITEMS = 400
+
+
+def canonical(tree: Node) -> Node:
+    """Labels of no meaning gone, approximations behind an exact value gone, units outside,
+    scalar factors inside matrices."""
+    tree = rebuild(tree, [canonical(child) for child in children(tree)])
+    if tree.op == "neg" and tree.args[0].op in ("unit", "percent"):
+        inner = tree.args[0]
+        return Node(inner.op, (node("neg", inner.args[0]), *inner.args[1:]))
+    if tree.op == "neg" and tree.args[0].op == "matrix":
+        return _scaled(num(-1), tree.args[0])
+    if tree.op == "mul" and len(tree.args) == 2 and tree.args[1].op == "matrix":
+        return _scaled(*tree.args)
+    if tree.op == "add" and any(arg.op == "unit" for arg in tree.args):
+        return _unit_outside(tree)
+    if tree.op == "rel":
+        return _exact_part(tree)
+    return tree
+
+
+def _scaled(factor: Node, matrix: Node) -> Node:
+    kind, rows = matrix.args
+    return node("matrix", kind, tuple(tuple(node("mul", factor, x) for x in row) for row in rows))
+
+
+def _unit_outside(tree: Node) -> Node:
+    """`180^\\circ - 2x` is an angle in degrees, whether or not every term says so."""
+    keys = {arg.args[1] for arg in tree.args if arg.op == "unit"}
+    if len(keys) != 1:
+        return tree
+    inner = [arg.args[0] if arg.op == "unit" else arg for arg in tree.args]
+    return node("unit", node("add", *inner), keys.pop())
+
+
+def _exact_part(tree: Node) -> Node:
+    """`x = 7/12 \\approx 0.583` without its last side; `x \\approx 0.583` is `x = 0.583`."""
+    operators, sides = tree.args[0], tree.args[1:]
+    if "approx" not in operators:
+        return tree
+    first = operators.index("approx")
+    if first == 0 and name_of(sides[0]) is None:
+        return sides[0]
+    if first == 0:
+        return node("rel", ("=",), *sides[:2])
+    return node("rel", operators[:first], *sides[: first + 1])
+
+
+def name_of(side: Node) -> str | None:
+    """What a left-hand side names: `x`, `f(x)`, `m_max`, `(x, y)`, `Area`; None for a value."""
+    if side.op == "sym":
+        return side.args[0]
+    if side.op == "app":
+        return f"{side.args[0]}()"
+    if side.op == "text":
+        return " ".join(side.args[0])
+    if side.op == "seq":
+        names = [name_of(item) for item in side.args[2:]]
+        return None if None in names else ",".join(names)
+    if side.op == "mul" and all(part.op == "sym" for part in walk(side) if part.op != "mul"):
+        letters = [part.args[0] for part in walk(side) if part.op == "sym"]
+        if letters[0].startswith(("angle", "triangle")) or len(letters) > 3:
+            return " ".join(sorted(letters))
+    return None
+
+
+def spelled_out(tree: Node) -> list[Node]:
+    """The values of a tree with sign choices: `\\pm` and `\\mp` of one expression go together,
+    several `\\pm` alone are independent."""
+    choices = [n for n in walk(tree) if n.op == "pm"]
+    if not choices:
+        return [tree]
+    if len(choices) > MAX_CHOICES:
+        return [tree]
+    if any(n.args[2] < 0 for n in choices):
+        return [_signed(tree, itertools.repeat(s)) for s in (1, -1)]
+    picks = itertools.product((1, -1), repeat=len(choices))
+    return [_signed(tree, iter(pick)) for pick in picks]
+
+
+def _signed(tree: Node, signs) -> Node:
+    if tree.op == "pm":
+        left, right, kind = tree.args
+        sign = kind * next(signs)
+        right = _signed(right, signs)
+        right = right if sign > 0 else node("neg", right)
+        if left is None:
+            return right
+        return node("add", _signed(left, signs), right)
+    return rebuild(tree, [_signed(child, signs) for child in children(tree)])
+
+
+def items_of(tree: Node) -> list[Node]:
+    """The items of a list or set, sign choices spelled out; a single value is its own list."""
+    items = tree.args[1:] if tree.op == "list" else tree.args if tree.op == "set" else [tree]
+    found = [value for item in items for value in spelled_out(item)]
+    return found[:MAX_ITEMS]
