@@ -21,6 +21,8 @@ class Dropped(NamedTuple):
 
 
 Filtered = tuple[list[Question], list[Dropped]]
+# (index, gold, reason) of every gold that does not match itself; such as `reward.self_check`.
+Check = Callable[[Sequence[tuple[str, ...]]], Iterable[tuple[int, str, str]]]
 _TOKEN = re.compile(r"[^\W\d_]+|\d+|[^\w\s]")
 _DRESSING = re.compile(r"\\(?:left|right|displaystyle|dfrac|tfrac|,|;|!|quad|qquad)|[${}.,;:?!]")
 
@@ -34,7 +36,7 @@ def too_long(
         length = len(encode(question.problem))
         return (f"prompt over {limit} tokens", f"{length} tokens") if length > limit else None
 
-    return _split(questions, reason)
+    return _split(questions, map(reason, questions))
 
 
 def duplicates(questions: Sequence[Question]) -> Filtered:
@@ -48,17 +50,22 @@ def duplicates(questions: Sequence[Question]) -> Filtered:
         same = set(other.golds) & set(question.golds)
         return "duplicate" if same else "duplicate with another answer", f"of {other.id}"
 
-    return _split(questions, reason)
+    return _split(questions, map(reason, questions))
 
 
-def ungradable(questions: Sequence[Question], gradable: Callable[[str], bool]) -> Filtered:
-    """Drops questions none of whose golds the grader can read."""
+def ungradable(questions: Sequence[Question], check: Check) -> Filtered:
+    """Drops questions none of whose golds the grader can read, by the grader's own self-check."""
+    bad: dict[int, dict[str, str]] = collections.defaultdict(dict)
+    for index, gold, why in check([q.golds for q in questions]):
+        bad[index][gold] = why
 
-    def reason(question: Question) -> tuple[str, str] | None:
-        readable = any(gradable(gold) for gold in question.golds)
-        return None if readable else ("ungradable answer", repr(question.golds)[:60])
+    def reason(index: int, question: Question) -> tuple[str, str] | None:
+        if not all(gold in bad[index] for gold in question.golds):
+            return None
+        gold = question.golds[0]
+        return "ungradable answer", f"{gold[:60]!r}: {bad[index][gold]}"
 
-    return _split(questions, reason)
+    return _split(questions, map(reason, range(len(questions)), questions))
 
 
 def overlap(
@@ -90,7 +97,7 @@ def overlap(
                 return "overlaps a benchmark", f"{name}: {part:.0%} of the {n}-grams"
         return None
 
-    return _split(questions, reason)
+    return _split(questions, map(reason, questions))
 
 
 def by_success(
@@ -111,21 +118,21 @@ def by_success(
             return None
         return ("too hard" if p < low else "too easy"), f"p(q) = {p:.2f}"
 
-    return _split(questions, reason)
+    return _split(questions, map(reason, questions))
 
 
 def clean(
     questions: Sequence[Question],
     encode: Callable[[str], Sequence[int]] | None = None,
     limit: int = 0,
-    gradable: Callable[[str], bool] | None = None,
+    check: Check | None = None,
     benchmarks: Iterable[Question] = (),
 ) -> Filtered:
     """Duplicates, then benchmark overlap, ungradable answers and long prompts, as far as asked."""
     kept, dropped = duplicates(questions)
     for part in (
         lambda q: overlap(q, benchmarks),
-        lambda q: ungradable(q, gradable) if gradable else (q, []),
+        lambda q: ungradable(q, check) if check else (q, []),
         lambda q: too_long(q, encode, limit) if encode else (q, []),
     ):
         kept, more = part(kept)
@@ -161,13 +168,10 @@ def grams(text: str, n: int) -> frozenset[tuple[str, ...]]:
     return frozenset(tokens[i : i + n] for i in range(len(tokens) - n + 1))
 
 
-def _split(
-    questions: Sequence[Question], reason: Callable[[Question], tuple[str, str] | None]
-) -> Filtered:
+def _split(questions: Iterable[Question], reasons: Iterable[tuple[str, str] | None]) -> Filtered:
     kept: list[Question] = []
     dropped: list[Dropped] = []
-    for question in questions:
-        why = reason(question)
+    for question, why in zip(questions, reasons, strict=True):
         if why is None:
             kept.append(question)
         else:

@@ -1,11 +1,14 @@
 """Filters: what goes, what stays, and that the two add up."""
 
+import functools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from disco_jax.data import card, filters
 from disco_jax.data.arithmetic import arithmetic
+from disco_jax.reward import self_check
 from disco_jax.types import Question
 
 LONG = (
@@ -75,9 +78,19 @@ def test_short_questions_overlap_only_if_equal():
     assert len(filters.overlap([question("Compute 3+5.")], bench)[0]) == 1
 
 
+def digits_only(golds):
+    return [(i, g, "no number") for i, gs in enumerate(golds) for g in gs if not g.isdigit()]
+
+
+def test_the_graders_own_self_check_fits():
+    questions = [question("a", r"\frac{1}{2}"), question("b", "42"), question("c", r"\frac{1}")]
+    kept, dropped = filters.ungradable(questions, functools.partial(self_check, policy="numeric"))
+    assert [q.problem for q in kept] == ["a", "b"] and len(dropped) == 1
+
+
 def test_ungradable_answers_go_unless_one_of_them_is_readable():
     pair = [Question("a", "p", ("x", "7")), Question("b", "p2", ("x",))]
-    kept, dropped = filters.ungradable(pair, str.isdigit)
+    kept, dropped = filters.ungradable(pair, digits_only)
     assert [q.id for q in kept] == ["a"] and dropped[0].kind == "ungradable answer"
 
 
@@ -102,7 +115,7 @@ def test_difficulty_filter_keeps_what_was_not_measured():
 def test_kept_and_dropped_add_up_in_order(problems, limit):
     questions = [question(p, name=str(i)) for i, p in enumerate(problems)]
     kept, dropped = filters.clean(
-        questions, encode=list, limit=limit, gradable=str.isdigit, benchmarks=[question(LONG)]
+        questions, encode=list, limit=limit, check=digits_only, benchmarks=[question(LONG)]
     )
     assert sorted([int(q.id) for q in kept] + [int(d.where) for d in dropped]) == list(
         range(len(problems))
