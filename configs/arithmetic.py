@@ -1,0 +1,37 @@
+"""Learns built-in arithmetic from the embedded policy, on a laptop: `make demo`.
+
+    python -m disco_jax.train --config=configs/arithmetic.py --workdir=runs/arithmetic
+
+Another method of the paper: --config=configs/arithmetic.py:grpo (rows of objective/methods.py).
+The loop, the losses and the sampler are those of a 7B run on a pod; only the sizes differ.
+"""
+
+from configs import base
+
+
+def get_config(method: str = "disco_logl"):
+    c = base.get_config(method)
+    c.steps = 60
+    c.questions = 16
+    c.model.path = "arithmetic"
+    c.model.dtype = "float32"
+    c.model.remat = "none"
+    c.data.train = "arithmetic(split='train', size=4096, digits=2)"
+    c.data.heldout = "arithmetic(split='heldout', size=200, digits=2)"
+    c.data.suffix = ""
+    c.data.prompt_tokens = 40
+    c.reward.policy = "math(think='none')"
+    c.reward.workers = 1
+    c.rollout.temperature = 1.0
+    c.rollout.max_tokens = 88
+    c.rollout.slots = 128
+    c.optimizer.learning_rate = 1e-3
+    c.update.row_tokens = 128
+    c.update.rows = 16
+    c.update.head_chunk = 4096
+    c.eval.every = 20
+    c.eval.samples = 4
+    c.eval.temperature = 1.0
+    c.eval.top_p = 1.0
+    c.checkpoint.every = 10
+    return c

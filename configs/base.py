@@ -1,0 +1,83 @@
+"""Every key of a run, with the paper's values (section 6) for the 1.5B model.
+
+The other files in this folder change what they must. On the command line, any key:
+    python -m disco_jax.train --config=configs/arithmetic.py --config.objective.surrogate="dro(tau=5)"
+Values that are call-like strings (`dro(tau=10)`) are parsed safely; see the file named beside them.
+"""
+
+import ml_collections
+
+from disco_jax.objective.methods import METHODS
+
+
+def get_config(method: str = "disco_logl") -> ml_collections.ConfigDict:
+    """`method`: a row of objective/methods.py."""
+    if method not in METHODS:
+        raise ValueError(f"method {method!r} is not one of {', '.join(METHODS)}")
+    c = ml_collections.ConfigDict()
+    c.seed = 0  # with the step, decides data order and every random number
+    c.steps = 1400  # of Algorithm 1, each with its own rollouts
+    c.questions = 128  # sampled per step
+    c.responses = 8  # N, to every question
+    c.minibatches = 4  # updates per step; divides `questions`
+
+    c.model = ml_collections.ConfigDict()
+    c.model.path = "arithmetic"  # folder in Hugging Face layout, or the name of an embedded model
+    c.model.dtype = "bfloat16"  # of activations and matrices; masters and losses are float32
+    c.model.remat = "full"  # none | dots | full: what the backward pass keeps
+
+    c.data = ml_collections.ConfigDict()
+    c.data.train = "arithmetic(split='train', size=4096)"  # data/questions.py
+    c.data.heldout = "arithmetic(split='heldout', size=256)"
+    c.data.suffix = "Let's think step by step and output the final answer within \\boxed{}."
+    c.data.template = "auto"  # auto | chat | raw: the tokenizer's chat template
+    c.data.think = "template"  # template | open | none: whether the prompt opens <think>
+    c.data.prompt_tokens = 1024  # longer prompts are dropped, and counted
+
+    c.reward = ml_collections.ConfigDict()
+    c.reward.policy = "math(think='required')"  # reward/policies.py
+    c.reward.workers = 8  # grader processes
+    c.reward.timeout_s = 3.0  # per answer, then it is wrong
+    c.reward.memory_mib = 512  # per answer
+
+    c.rollout = ml_collections.ConfigDict()
+    c.rollout.temperature = 0.6  # also divides the logits in every loss
+    c.rollout.top_p = 1.0
+    c.rollout.max_tokens = 8192  # T, of a response
+    c.rollout.slots = 128  # responses decoded at once
+    c.rollout.prefill_questions = 16  # prompts in one prefill
+    c.rollout.steps_per_dispatch = 32  # decoding steps between two looks of the host
+
+    c.objective = ml_collections.ConfigDict(METHODS[method])  # weight, score, length, surrogate,
+    # penalty (call-like strings, objective/methods.py) and the entropy coefficient
+    c.objective.questions = "all"  # denominator: all | valid (those with both kinds of answers)
+
+    c.optimizer = ml_collections.ConfigDict()
+    c.optimizer.learning_rate = 2e-6
+    c.optimizer.warmup_steps = 0  # optimiser steps of linear warm-up
+    c.optimizer.b1 = 0.9
+    c.optimizer.b2 = 0.999
+    c.optimizer.eps = 1e-8
+    c.optimizer.weight_decay = 0.01  # on every parameter
+    c.optimizer.clip_norm = 1.0  # global norm
+
+    c.update = ml_collections.ConfigDict()
+    c.update.row_tokens = 9216  # L, of a packed row; at least prompt_tokens + max_tokens - 1
+    c.update.rows = 8  # B, of a micro-batch, over all devices
+    c.update.head_chunk = 1024  # tokens whose logits exist at once
+
+    c.mesh = (1, -1, 1)  # data, fsdp, tensor; -1 takes the devices that are left
+
+    c.eval = ml_collections.ConfigDict()
+    c.eval.every = 200  # steps; before the first and after the last step in any case
+    c.eval.samples = 16  # k, responses per held-out question
+    c.eval.temperature = 0.6
+    c.eval.top_p = 0.95  # the paper is silent; this is the official code's
+
+    c.checkpoint = ml_collections.ConfigDict()
+    c.checkpoint.every = 20  # steps; after the last one and on SIGTERM in any case
+    c.checkpoint.keep = 2  # newest checkpoints on disk
+
+    c.log = ml_collections.ConfigDict()
+    c.log.rollouts_every = 10  # steps between those whose responses are saved as text
+    return c

@@ -1,0 +1,83 @@
+"""The device mesh and the one table: parameter -> PartitionSpec.
+
+Axes: `data` (replicas), `fsdp` (parameters and optimizer state sharded, gathered layer by layer),
+`tensor` (matrices split within a layer). Rows of a micro-batch are spread over data and fsdp.
+"""
+
+import math
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+AXES = ("data", "fsdp", "tensor")
+ROWS = P(("data", "fsdp"))  # the leading axis of a micro-batch
+
+# Last component of the parameter's path -> spec. Leaves under `layers` have a leading layer axis.
+SPECS = {
+    "embed": P("tensor", "fsdp"),
+    "head": P("fsdp", "tensor"),
+    "final_norm": P(None),
+    "attn_norm": P(None, None),
+    "mlp_norm": P(None, None),
+    "q_norm": P(None, None),
+    "k_norm": P(None, None),
+    "q": P(None, "fsdp", "tensor"),
+    "k": P(None, "fsdp", "tensor"),
+    "v": P(None, "fsdp", "tensor"),
+    "o": P(None, "tensor", "fsdp"),
+    "q_bias": P(None, "tensor"),
+    "k_bias": P(None, "tensor"),
+    "v_bias": P(None, "tensor"),
+    "gate": P(None, "fsdp", "tensor"),
+    "up": P(None, "fsdp", "tensor"),
+    "down": P(None, "tensor", "fsdp"),
+}
+
+
+def make_mesh(shape: tuple[int, int, int], devices: list | None = None) -> Mesh:
+    """A (data, fsdp, tensor) mesh; one entry may be -1, which takes the devices that are left.
+
+    Raises:
+      ValueError: the sizes do not multiply to the number of devices.
+    """
+    devices = jax.devices() if devices is None else devices
+    sizes = list(shape)
+    if sizes.count(-1) == 1:
+        known = -math.prod(sizes)
+        sizes[sizes.index(-1)] = max(1, len(devices) // max(known, 1))
+    if len(sizes) != len(AXES) or math.prod(sizes) != len(devices) or min(sizes) < 1:
+        raise ValueError(
+            f"mesh={tuple(shape)}: (data, fsdp, tensor) must multiply to the {len(devices)} devices"
+            " at hand; -1 for one of them takes what is left"
+        )
+    return jax.make_mesh(tuple(sizes), AXES, (AxisType.Auto,) * len(AXES), devices=devices)
+
+
+def shardings(mesh: Mesh, tree: Any) -> Any:
+    """A NamedSharding for every leaf of a tree whose paths end in parameter names.
+
+    Works for parameters and for the optimizer's moments alike; leaves with other names (step
+    counts) are replicated. An axis that does not divide its dimension is left out of the spec.
+    """
+
+    def one(path: tuple, leaf: Any) -> NamedSharding:
+        name = next((k.key for k in reversed(path) if hasattr(k, "key")), None)
+        spec = SPECS.get(name, P()) if np.ndim(leaf) else P()
+        sizes = [
+            axis if axis and size % mesh.shape[axis] == 0 else None
+            for axis, size in zip(spec, np.shape(leaf), strict=False)
+        ]
+        return NamedSharding(mesh, P(*sizes))
+
+    return jax.tree_util.tree_map_with_path(one, tree)
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+    return NamedSharding(mesh, P())
+
+
+def rows(mesh: Mesh) -> NamedSharding:
+    return NamedSharding(mesh, ROWS)

@@ -1,0 +1,211 @@
+"""One decoder for Llama, Qwen2 and Qwen3: pre-norm blocks, rotary positions, gated MLP.
+
+`Block` is the only copy of the layer's mathematics. Training scans it over parameters stacked
+on a leading layer axis (one compiled body, uniform sharding); sampling calls it layer by layer
+on unstacked parameters, with the key/value cache passed in and out. What differs between the
+two, how a query finds its keys, is the `attend` argument.
+
+Parameters are a nested dict:
+  embed [V, D]; final_norm [D]; head [D, V] (absent when tied); layers: each leaf stacked,
+  {attn_norm, mlp_norm [n, D]; q [n, D, H*d]; k, v [n, D, K*d]; o [n, H*d, D];
+   q_bias, k_bias, v_bias (qwen2); q_norm, k_norm [n, d] (qwen3);
+   gate, up [n, D, F]; down [n, F, D]}
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from disco_jax.model.attention import packed_attention
+from disco_jax.model.dims import ModelDims
+
+Array = jax.Array
+Params = dict[str, Any]
+# (q_BLHd, k_BLKd, v_BLKd, cache) -> (out_BLHd, cache)
+Attend = Callable[[Array, Array, Array, Any], tuple[Array, Any]]
+
+REMAT = {
+    "none": None,  # keep every activation
+    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,  # keep matmul outputs
+    "full": jax.checkpoint_policies.nothing_saveable,  # keep the layer inputs only
+}
+
+
+def rms_norm(x_BLD: Array, scale_D: Array, eps: float) -> Array:
+    """x / rms(x) * scale over the last axis, computed in float32."""
+    x32 = x_BLD.astype(jnp.float32)
+    normed = x32 * jax.lax.rsqrt(jnp.mean(x32 * x32, axis=-1, keepdims=True) + eps)
+    return (normed * scale_D).astype(x_BLD.dtype)
+
+
+def rope_tables(position_BL: Array, dims: ModelDims) -> tuple[Array, Array]:
+    """cos, sin of the rotary angles, float32 [B, L, d/2] (bfloat16 angles are useless past 256)."""
+    exponent = jnp.arange(0, dims.head_dim, 2, dtype=jnp.float32) / dims.head_dim
+    frequency = 1.0 / (dims.rope_theta**exponent)
+    if scaling := dims.rope_scaling:  # Llama 3.1: stretch the slow rotations, keep the fast ones
+        turns = scaling.original_max_position * frequency / (2 * jnp.pi)
+        smooth = (turns - scaling.low_freq_factor) / (
+            scaling.high_freq_factor - scaling.low_freq_factor
+        )
+        smooth = jnp.clip(smooth, 0.0, 1.0)
+        frequency = frequency * (smooth + (1.0 - smooth) / scaling.factor)
+    angle = position_BL[..., None].astype(jnp.float32) * frequency
+    return jnp.cos(angle), jnp.sin(angle)
+
+
+def rotate(x_BLHd: Array, cos_BLd: Array, sin_BLd: Array) -> Array:
+    """Rotates the two halves of each head (the pairing of Hugging Face checkpoints)."""
+    a, b = jnp.split(x_BLHd.astype(jnp.float32), 2, axis=-1)
+    cos, sin = cos_BLd[:, :, None], sin_BLd[:, :, None]
+    return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1).astype(x_BLHd.dtype)
+
+
+class Block(nn.Module):
+    """One layer: x + attention(norm(x)), then x + mlp(norm(x))."""
+
+    dims: ModelDims
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, x_BLD: Array, cos: Array, sin: Array, attend: Attend, cache: Any):
+        dims, (B, L, _) = self.dims, x_BLD.shape
+        H, K, d, D, F = dims.heads, dims.kv_heads, dims.head_dim, dims.width, dims.mlp
+
+        def matrix(name: str, rows: int, columns: int) -> Array:
+            scale = nn.initializers.normal(rows**-0.5)
+            return self.param(name, scale, (rows, columns), jnp.float32).astype(self.dtype)
+
+        def scale(name: str, size: int) -> Array:
+            return self.param(name, nn.initializers.ones, (size,), jnp.float32)
+
+        def project(name: str, heads: int) -> Array:
+            y = h @ matrix(name, D, heads * d)
+            if dims.qkv_bias:
+                bias = self.param(f"{name}_bias", nn.initializers.zeros, (heads * d,), jnp.float32)
+                y = y + bias.astype(self.dtype)
+            return y.reshape(B, L, heads, d)
+
+        h = rms_norm(x_BLD, scale("attn_norm", D), dims.norm_eps)
+        q, k, v = project("q", H), project("k", K), project("v", K)
+        if dims.qk_norm:
+            q = rms_norm(q, scale("q_norm", d), dims.norm_eps)
+            k = rms_norm(k, scale("k_norm", d), dims.norm_eps)
+        out, cache = attend(rotate(q, cos, sin), rotate(k, cos, sin), v, cache)
+        x_BLD = x_BLD + out.reshape(B, L, H * d) @ matrix("o", H * d, D)
+
+        h = rms_norm(x_BLD, scale("mlp_norm", D), dims.norm_eps)
+        gated = jax.nn.silu(h @ matrix("gate", D, F)) * (h @ matrix("up", D, F))
+        return x_BLD + gated @ matrix("down", F, D), cache
+
+
+def init(key: Array, dims: ModelDims) -> Params:
+    """Random float32 parameters in the layout of the module docstring."""
+    key_embed, key_head, key_layers = jax.random.split(key, 3)
+    x = jnp.zeros((1, 1, dims.width))
+    cos, sin = rope_tables(jnp.zeros((1, 1), jnp.int32), dims)
+    block = Block(dims, jnp.float32)
+
+    def one_layer(key: Array) -> Params:
+        attend = lambda q, k, v, cache: (q, cache)  # noqa: E731  shapes only
+        return block.init(key, x, cos, sin, attend, None)["params"]
+
+    params = {
+        "embed": jax.random.normal(key_embed, (dims.vocab, dims.width)) * dims.width**-0.5,
+        "final_norm": jnp.ones(dims.width),
+        "layers": jax.vmap(one_layer)(jax.random.split(key_layers, dims.layers)),
+    }
+    if not dims.tied:
+        shape = (dims.width, dims.vocab)
+        params["head"] = jax.random.normal(key_head, shape) * dims.width**-0.5
+    return params
+
+
+def head_weights(params: Params, dims: ModelDims) -> Array:
+    """The output head [D, V]; the transposed embedding when tied."""
+    return params["embed"].T if dims.tied else params["head"]
+
+
+def hidden_states(
+    params: Params,
+    dims: ModelDims,
+    tokens_BL: Array,
+    position_BL: Array,
+    segment_BL: Array,
+    *,
+    dtype: Any,
+    remat: str,
+) -> Array:
+    """Final hidden states of packed rows, [B, L, D] in `dtype`, after the last norm.
+
+    Args:
+      params: as `init` makes them.
+      tokens_BL, position_BL, segment_BL: int32; positions restart in every segment, segment 0
+        is padding.
+      dtype: of the activations and matrix products; parameters stay float32.
+      remat: a key of `REMAT`: what the backward pass keeps.
+    """
+
+    def attend(q, k, v, cache):
+        return packed_attention(q, k, v, segment_BL), cache
+
+    cos, sin = rope_tables(position_BL, dims)
+    block = Block(dims, dtype)
+
+    def layer(x_BLD: Array, layer_params: Params):
+        x_BLD, _ = block.apply({"params": layer_params}, x_BLD, cos, sin, attend, None)
+        return x_BLD, None
+
+    if remat != "none":
+        layer = jax.checkpoint(layer, policy=REMAT[remat], prevent_cse=False)
+    x_BLD = params["embed"].astype(dtype)[tokens_BL]
+    x_BLD, _ = jax.lax.scan(layer, x_BLD, params["layers"])
+    return rms_norm(x_BLD, params["final_norm"], dims.norm_eps)
+
+
+def unstack(params: Params, dims: ModelDims, dtype: Any) -> Params:
+    """The sampler's copy: one dict per layer (a tuple), matrices cast to `dtype`.
+
+    Norm scales stay float32, as in training. Made once per policy version.
+    """
+
+    def cast(path, x: Array) -> Array:
+        return x if "norm" in jax.tree_util.keystr(path) else x.astype(dtype)
+
+    params = jax.tree_util.tree_map_with_path(cast, params)
+    layers = tuple(jax.tree.map(lambda x, i=i: x[i], params["layers"]) for i in range(dims.layers))
+    return {**params, "layers": layers}
+
+
+def extend(
+    params: Params,
+    dims: ModelDims,
+    tokens_SL: Array,
+    position_SL: Array,
+    cache: tuple,
+    attend: Attend,
+    *,
+    dtype: Any,
+) -> tuple[Array, tuple]:
+    """Runs L new tokens of every slot through the unstacked layers.
+
+    Args:
+      params: from `unstack`.
+      tokens_SL, position_SL: int32.
+      cache: one entry per layer, handed to `attend` and replaced by what it returns.
+
+    Returns:
+      hidden states after the last norm [S, L, D], and the new cache.
+    """
+    cos, sin = rope_tables(position_SL, dims)
+    block = Block(dims, dtype)
+    x_SLD = params["embed"].astype(dtype)[tokens_SL]
+    new_cache = []
+    for layer_params, layer_cache in zip(params["layers"], cache, strict=True):
+        x_SLD, layer_cache = block.apply(
+            {"params": layer_params}, x_SLD, cos, sin, attend, layer_cache
+        )
+        new_cache.append(layer_cache)
+    return rms_norm(x_SLD, params["final_norm"], dims.norm_eps), tuple(new_cache)

@@ -1,0 +1,121 @@
+"""Checks of a whole configuration, before any expensive work.
+
+Every error names the key, its value, what is allowed, and, for keys that must fit one another,
+both values.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from disco_jax.command import UserError
+
+Check = tuple[str, Callable[[Any], bool], str]
+
+DTYPES = ("float32", "bfloat16")
+REMATS = ("none", "dots", "full")
+
+
+def _at_least(least: float) -> tuple[Callable[[Any], bool], str]:
+    return lambda x: x >= least, f"at least {least}"
+
+
+def _positive() -> tuple[Callable[[Any], bool], str]:
+    return lambda x: x > 0, "above 0"
+
+
+def _one_of(*names: str) -> tuple[Callable[[Any], bool], str]:
+    return lambda x: x in names, " | ".join(names)
+
+
+_PROBABILITY = (lambda x: 0 < x <= 1, "in (0, 1]")
+_MOMENT = (lambda x: 0 <= x < 1, "in [0, 1)")
+
+CHECKS: list[Check] = [
+    ("seed", *_at_least(0)),
+    ("steps", *_at_least(1)),
+    ("questions", *_at_least(1)),
+    ("responses", lambda n: n >= 2, "at least 2: an objective compares responses to a question"),
+    ("minibatches", *_at_least(1)),
+    ("model.dtype", *_one_of(*DTYPES)),
+    ("model.remat", *_one_of(*REMATS)),
+    ("data.template", *_one_of("auto", "chat", "raw")),
+    ("data.think", *_one_of("template", "open", "none")),
+    ("data.prompt_tokens", *_at_least(1)),
+    ("reward.workers", *_at_least(1)),
+    ("reward.timeout_s", *_positive()),
+    ("reward.memory_mib", *_at_least(64)),
+    ("rollout.temperature", lambda x: x > 0, "above 0 (greedy responses cannot differ)"),
+    ("rollout.top_p", *_PROBABILITY),
+    ("rollout.max_tokens", *_at_least(1)),
+    ("rollout.slots", *_at_least(1)),
+    ("rollout.prefill_questions", *_at_least(1)),
+    ("rollout.steps_per_dispatch", *_at_least(1)),
+    ("optimizer.learning_rate", *_positive()),
+    ("optimizer.warmup_steps", *_at_least(0)),
+    ("optimizer.b1", *_MOMENT),
+    ("optimizer.b2", *_MOMENT),
+    ("optimizer.eps", *_positive()),
+    ("optimizer.weight_decay", *_at_least(0)),
+    ("optimizer.clip_norm", *_positive()),
+    ("update.row_tokens", *_at_least(1)),
+    ("update.rows", *_at_least(1)),
+    ("update.head_chunk", *_at_least(1)),
+    ("mesh", lambda m: len(m) == 3 and all(x == -1 or x >= 1 for x in m), "three sizes, one -1"),
+    ("eval.every", *_at_least(1)),
+    ("eval.samples", *_at_least(1)),
+    ("eval.temperature", *_at_least(0)),
+    ("eval.top_p", *_PROBABILITY),
+    ("checkpoint.every", *_at_least(1)),
+    ("checkpoint.keep", *_at_least(1)),
+    ("log.rollouts_every", *_at_least(1)),
+]
+
+# Keys that may differ from the run that a workdir holds; any other change needs a new workdir.
+FREE_TO_CHANGE = (
+    "steps",
+    "eval.every",
+    "checkpoint.",
+    "log.",
+    "reward.workers",
+    "mesh",
+)
+
+
+def check(config: Any) -> None:
+    """Raises UserError at the first value out of range, or pair of values that do not fit."""
+    for key, allowed, text in CHECKS:
+        value = value_of(config, key)
+        try:
+            good = bool(allowed(value))
+        except TypeError:
+            good = False
+        if not good:
+            raise UserError(f"config.{key}={value!r}: must be {text}")
+    if config.questions % config.minibatches:
+        raise UserError(
+            f"config.questions={config.questions} is not a multiple of"
+            f" config.minibatches={config.minibatches}"
+        )
+    longest = config.data.prompt_tokens + config.rollout.max_tokens - 1
+    if config.update.row_tokens < longest:
+        raise UserError(
+            f"config.update.row_tokens={config.update.row_tokens} cannot hold the longest sequence:"
+            f" data.prompt_tokens={config.data.prompt_tokens} +"
+            f" rollout.max_tokens={config.rollout.max_tokens} - 1 = {longest}"
+        )
+
+
+def value_of(config: Any, key: str) -> Any:
+    """The value of a dotted key."""
+    for part in key.split("."):
+        config = config[part]
+    return config
+
+
+def changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """The keys of flattened configurations that differ and may not, as `key: old -> new`."""
+    return [
+        f"config.{key}: {old.get(key)!r} -> {new.get(key)!r}"
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key) and not key.startswith(FREE_TO_CHANGE)
+    ]

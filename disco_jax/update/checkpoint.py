@@ -1,0 +1,159 @@
+"""Checkpoints: the one door to orbax, and the checks that orbax leaves to its user.
+
+A checkpoint is the state of training and nothing else, plus a checksum of every array: orbax
+restores a flipped byte, and a dtype other than the saved one, without a word. A step that cannot
+be read back exactly is set aside (renamed, never deleted) and the one before it is taken.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import orbax.checkpoint as ocp
+
+Say = Callable[[str], None]
+_SUMS = "checksums"
+_STATE = "state"
+
+
+class Checkpoints:
+    """The checkpoints of one run, newest first."""
+
+    def __init__(self, folder: str | os.PathLike, *, keep: int, say: Say):
+        """
+        Args:
+          folder: made if need be; one sub-folder per step.
+          keep: newest checkpoints to keep.
+          say: told what was set aside, and why.
+        """
+        self.folder = pathlib.Path(folder).absolute()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._say, self._keep = say, keep
+        for path in self._steps():  # orbax cannot open a folder in which one step is empty
+            if not (path / _STATE).is_dir() or not (path / _SUMS).is_dir():
+                self._set_aside(path, "it is incomplete")
+        self._manager = self._open()
+
+    def _open(self) -> ocp.CheckpointManager:
+        return ocp.CheckpointManager(
+            self.folder,
+            options=ocp.CheckpointManagerOptions(max_to_keep=self._keep, create=True),
+            item_handlers={
+                _STATE: ocp.StandardCheckpointHandler(),
+                _SUMS: ocp.JsonCheckpointHandler(),
+            },
+        )
+
+    def save(self, step: int, state: Any) -> None:
+        """Starts writing; returns when the arrays are copied off the devices.
+
+        Raises:
+          OSError: the disk is full or cannot be written. Older checkpoints stay as they are.
+        """
+        sums = jax.device_get(_checksums(state))
+        arguments = {
+            _STATE: ocp.args.StandardSave(state),
+            _SUMS: ocp.args.JsonSave({"step": step, "sums": _named(sums)}),
+        }
+        try:
+            saved = self._manager.save(step, args=ocp.args.Composite(**arguments), force=True)
+        except ValueError as error:
+            raise self._failure(step, error) from error
+        if not saved:
+            raise OSError(f"{self.folder / str(step)}: orbax declined to save this step")
+
+    def wait(self) -> None:
+        """Returns once everything saved so far is committed; raises OSError where it can't be."""
+        try:
+            self._manager.wait_until_finished()
+        except ValueError as error:
+            raise self._failure(self._manager.latest_step(), error) from error
+
+    def restore(self, target: Any) -> tuple[int, Any] | None:
+        """The newest checkpoint that reads back exactly, as (step, state).
+
+        Args:
+          target: a state of the same shapes; says where every array goes (another mesh than the
+            saved one is fine).
+
+        Returns None where there is no checkpoint.
+
+        Raises:
+          ValueError: there are checkpoints, and none of them can be read.
+        """
+        abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, target)
+        steps = sorted(self._manager.all_steps(), reverse=True)
+        for step in steps:
+            arguments = {
+                _STATE: ocp.args.StandardRestore(abstract),
+                _SUMS: ocp.args.JsonRestore(),
+            }
+            try:
+                found = self._manager.restore(step, args=ocp.args.Composite(**arguments))
+                reason = _difference(found[_SUMS]["sums"], found[_STATE])
+            except Exception as error:  # orbax and tensorstore raise whatever they meet
+                reason = f"it cannot be read ({str(error).strip().splitlines()[0][:200]})"
+            if reason is None:
+                return step, found[_STATE]
+            self._manager.close()
+            self._set_aside(self.folder / str(step), reason)
+            self._manager = self._open()
+        if steps:
+            raise ValueError(
+                f"{self.folder}: none of the checkpoints {steps} can be read; they were renamed"
+                " to damaged-STEP. To start anew, use another --workdir"
+            )
+        return None
+
+    def close(self) -> None:
+        """Waits for what is being written, and ends orbax's threads."""
+        self.wait()
+        self._manager.close()
+
+    def _steps(self) -> list[pathlib.Path]:
+        return [path for path in self.folder.iterdir() if path.name.isdigit()]
+
+    def _set_aside(self, path: pathlib.Path, reason: str) -> None:
+        target = path.with_name(f"damaged-{path.name}")
+        shutil.rmtree(target, ignore_errors=True)
+        path.rename(target)
+        self._say(f"checkpoint {path.name} is not used: {reason}. Kept as {target}")
+
+    def _failure(self, step: int | None, error: Exception) -> OSError:
+        free = shutil.disk_usage(self.folder).free / 2**20
+        reason = str(error).strip().splitlines()[0][:200]
+        return OSError(
+            f"checkpoint {step} could not be written to {self.folder} ({free:.0f} MiB free):"
+            f" {reason}. Older checkpoints are intact; free some space and run the same command"
+        )
+
+
+@jax.jit
+def _checksums(state: Any) -> Any:
+    """Per leaf, the sum of its bits as 32-bit words: the same on every mesh."""
+
+    def one(x: jax.Array) -> jax.Array:
+        words = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}[x.dtype.itemsize]
+        return jnp.sum(jax.lax.bitcast_convert_type(x, words).astype(jnp.uint32))
+
+    return jax.tree.map(one, state)
+
+
+def _named(sums: Any) -> dict[str, int]:
+    leaves = jax.tree_util.tree_leaves_with_path(sums)
+    return {jax.tree_util.keystr(path): int(value) for path, value in leaves}
+
+
+def _difference(saved: dict[str, int], state: Any) -> str | None:
+    found = _named(jax.device_get(_checksums(state)))
+    wrong = sorted(
+        name for name in saved.keys() | found.keys() if saved.get(name) != found.get(name)
+    )
+    if not wrong:
+        return None
+    return f"the checksum of {json.dumps(wrong[0])} ({len(wrong)} of {len(found)} arrays) is wrong"

@@ -1,0 +1,38 @@
+"""AdamW with clipping by the global norm, as the paper trains (section 6)."""
+
+import jax.numpy as jnp
+import optax
+
+
+def make_optimizer(
+    *,
+    learning_rate: float,
+    warmup_steps: int,
+    b1: float,
+    b2: float,
+    eps: float,
+    weight_decay: float,
+    clip_norm: float,
+) -> optax.GradientTransformation:
+    """AdamW; decay on every parameter, as in the official code.
+
+    Args:
+      learning_rate: constant after the warm-up.
+      warmup_steps: optimiser steps of linear warm-up; the first of them already moves (the
+        official code spends its first step at a rate of 0).
+      clip_norm: the gradient is scaled down to this global norm.
+    """
+
+    def schedule(count):
+        return learning_rate * jnp.minimum((count + 1) / warmup_steps, 1.0)
+
+    return optax.chain(
+        optax.clip_by_global_norm(clip_norm),
+        optax.adamw(
+            schedule if warmup_steps else learning_rate,
+            b1=b1,
+            b2=b2,
+            eps=eps,
+            weight_decay=weight_decay,
+        ),
+    )

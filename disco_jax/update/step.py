@@ -1,0 +1,161 @@
+"""Lines 7 to 11 of Algorithm 1: pi_old's log-probabilities, then one update per minibatch."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import Mesh
+
+from disco_jax.model import mesh as meshes
+from disco_jax.types import Array, Batch, Mean, Metrics, Rollouts
+from disco_jax.update import packing
+from disco_jax.update.gradient import Figures, Gradient
+from disco_jax.update.packing import MicroBatch
+
+
+class TrainState(NamedTuple):
+    """All that changes in training, and all that a checkpoint holds."""
+
+    params: Any  # float32
+    opt_state: Any
+    step: Array  # int32, steps of Algorithm 1 that are complete
+
+
+class Minibatch(NamedTuple):
+    """A share of a step's questions, packed, with pi_old's figures."""
+
+    micros: list[MicroBatch]
+    batch: Batch
+    old: Figures
+
+
+class Updater:
+    """Turns the rollouts of a step into updates of the state."""
+
+    def __init__(
+        self,
+        gradient: Gradient,
+        optimizer: optax.GradientTransformation,
+        mesh: Mesh,
+        *,
+        row_tokens: int,
+        rows: int,
+        ref_params: Any | None = None,
+    ):
+        """
+        Args:
+          gradient: fixes the minibatch's shape (Q, N, T).
+          row_tokens, rows: L and B of a micro-batch.
+          ref_params: the frozen reference, where the objective needs one.
+
+        Raises:
+          ValueError: rows do not divide over the devices.
+        """
+        shards = mesh.shape["data"] * mesh.shape["fsdp"]
+        if rows % shards:
+            raise ValueError(
+                f"update.rows={rows} must be a multiple of data x fsdp = {shards} devices"
+            )
+        self.gradient, self.optimizer, self.mesh = gradient, optimizer, mesh
+        self.row_tokens, self.rows, self.ref_params = row_tokens, rows, ref_params
+        self._rows, self._everywhere = meshes.rows(mesh), meshes.replicated(mesh)
+        self._apply = jax.jit(self._apply_gradient, donate_argnums=(0, 1))
+
+    def init(self, params: Any) -> TrainState:
+        """The state before the first step; parameters and moments placed by the mesh's table."""
+        params = jax.device_put(params, meshes.shardings(self.mesh, params))
+        moments = jax.eval_shape(self.optimizer.init, params)
+        placed = jax.jit(self.optimizer.init, out_shardings=meshes.shardings(self.mesh, moments))
+        step = jax.device_put(jnp.zeros((), jnp.int32), self._everywhere)
+        return TrainState(params, placed(params), step)
+
+    def minibatches(
+        self, params: Any, rollouts: Rollouts, reward_QN: np.ndarray
+    ) -> Iterator[Minibatch]:
+        """Splits a step's rollouts and scores them all under pi_old = `params`.
+
+        Raises:
+          ValueError: the number of questions is not a multiple of the minibatch's.
+        """
+        size = self.gradient.shape[0]
+        questions = len(rollouts.prompt_length_Q)
+        if questions % size:
+            raise ValueError(f"{questions} questions do not divide into minibatches of {size}")
+        for start in range(0, questions, size):
+            part = Rollouts(*(x[start : start + size] for x in rollouts))
+            micros = packing.pack(part, self.row_tokens, self.rows)
+            micros = jax.device_put(micros, self._rows)
+            old = self.gradient.figures(params, micros)
+            ref = None
+            if self.ref_params is not None:
+                ref = self.gradient.figures(self.ref_params, micros).logp_QNT
+            mask_QNT = np.arange(self.gradient.shape[2]) < part.length_QN[..., None]
+            arrays = (mask_QNT, reward_QN[start : start + size].astype(np.float32))
+            mask_QNT, minibatch_reward_QN = jax.device_put(arrays, self._everywhere)
+            batch = Batch(mask_QNT, minibatch_reward_QN, old.logp_QNT, ref)
+            yield Minibatch(micros, batch, old)
+
+    def update(
+        self, state: TrainState, minibatch: Minibatch, known: Figures | None = None
+    ) -> tuple[TrainState, Metrics]:
+        """One AdamW update. Donates `state`.
+
+        Args:
+          known: the minibatch's figures under `state.params`, where they are known already.
+        """
+        gradient, metrics = self.gradient(state.params, minibatch.micros, minibatch.batch, known)
+        state, optimizer_metrics = self._apply(state, gradient)
+        return state, {**metrics, **optimizer_metrics}
+
+    def step(
+        self, state: TrainState, rollouts: Rollouts, reward_QN: np.ndarray
+    ) -> tuple[TrainState, Metrics]:
+        """One step of Algorithm 1 after sampling: every minibatch once. Donates `state`.
+
+        Returns the new state and the metrics merged over the minibatches, still on the device.
+        """
+        minibatches = list(self.minibatches(state.params, rollouts, reward_QN))
+        total: Metrics = {}
+        for i, minibatch in enumerate(minibatches):
+            state, metrics = self.update(state, minibatch, minibatch.old if i == 0 else None)
+            metrics |= _figure_metrics(minibatch)
+            total = {
+                name: total[name].merge(mean) if name in total else mean
+                for name, mean in metrics.items()
+            }
+        return state._replace(step=state.step + 1), total
+
+    def _apply_gradient(self, state: TrainState, gradient: Any):
+        """AdamW, skipped (state unchanged) where the gradient is not finite."""
+        norm = optax.global_norm(gradient)
+        finite = jnp.isfinite(norm)
+        updates, opt_state = self.optimizer.update(gradient, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        params, opt_state = jax.tree.map(
+            lambda new, old: jnp.where(finite, new, old),
+            (params, opt_state),
+            (state.params, state.opt_state),
+        )
+        one = jnp.ones(())
+        metrics = {
+            "optim/grad_norm": Mean(jnp.where(finite, norm, 0.0), finite.astype(jnp.float32)),
+            "optim/skipped": Mean(1 - finite.astype(jnp.float32), one),
+        }
+        return TrainState(params, opt_state, state.step), metrics
+
+
+@jax.jit
+def _sum_where(x_QNT: Array, mask_QNT: Array) -> Mean:
+    return Mean(jnp.sum(jnp.where(mask_QNT, x_QNT, 0.0)), jnp.sum(mask_QNT, dtype=jnp.float32))
+
+
+def _figure_metrics(minibatch: Minibatch) -> Metrics:
+    """Entropy of pi_old, at the sampling temperature and at 1, token means."""
+    mask_QNT = minibatch.batch.mask_QNT
+    return {
+        "entropy/mean": _sum_where(minibatch.old.entropy_QNT, mask_QNT),
+        "entropy/at_1": _sum_where(minibatch.old.entropy_raw_QNT, mask_QNT),
+    }
