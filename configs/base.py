@@ -1,8 +1,9 @@
 """Every key of a run, with the paper's values (section 6) for the 1.5B model.
 
 The other files in this folder change what they must. On the command line, any key:
-    python -m disco_jax.train --config=configs/arithmetic.py --config.objective.surrogate="dro(tau=5)"
-Values that are call-like strings (`dro(tau=10)`) are parsed safely; see the file named beside them.
+    python -m disco_jax.train --config=configs/arithmetic.py --workdir=runs/tau5 \\
+        --config.objective.surrogate="dro(tau=5)"
+Values that are call-like strings (`dro(tau=10)`) are parsed safely, by the file named beside them.
 """
 
 import ml_collections

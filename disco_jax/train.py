@@ -7,6 +7,7 @@ machine: the state is the parameters, the optimizer's moments and the step, and 
 is a pure function of (config, seed, step).
 """
 
+import functools
 import signal
 import time
 from typing import Any
@@ -149,7 +150,7 @@ def train(command: Command) -> int:
         records.open(first)
         for step in range(first, config.steps + 1):
             if step in (0, config.steps) or step % config.eval.every == 0:
-                records.evaluation(step, lambda: trainer.evaluate(state))
+                records.evaluation(step, functools.partial(trainer.evaluate, state))
             if step == config.steps or stop.requested:
                 break
             state, row, rollouts = trainer.train_step(state, step)

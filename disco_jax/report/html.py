@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from disco_jax.report import panels, plots
+from disco_jax.report.axes import RUNS, scientific
 from disco_jax.report.progress import clock
 from disco_jax.report.run import Row, Run, changes, interval, load, overrides, percent
 from disco_jax.report.tables import printable
@@ -23,6 +24,7 @@ from disco_jax.report.writers import METRICS, Path, read_rollouts, rollout_count
 
 # The page stays small enough to open on a phone: about this much text, spread over the run.
 STEPS, QUESTIONS, RESPONSES, CHARACTERS = 12, 12, 16, 2_000_000
+POINTS = 600  # of a curve, for reading off
 
 
 def write_report(workdir: Path, out: Path | None = None) -> pathlib.Path:
@@ -55,7 +57,7 @@ def single(run: Run) -> str:
         done=done,
         about=_about(run),
         tiles=_tiles(run, steps),
-        heads=[f"step {row['step']}" if row else "" for row in (run.before, run.after)],
+        heads=[f"step {row['step']:,}" if row else "" for row in (run.before, run.after)],
         changes=changes(run.before, run.after) if run.evals else [],
         histogram=_plot(rates[0], run) if rates else None,
         plots=[_plot(panel, run) for panel in shown],
@@ -75,8 +77,11 @@ def comparison(runs: Sequence[Run]) -> str:
     figures = []
     for metric in panels.COMPARED:
         if panels.compared(runs, metric):
-            svg = plots.panel_svg(lambda ax, m=metric: panels.draw_compared(ax, runs, m))
-            figures.append({"title": metric.title, "legend": {}, "svg": svg})
+            figures.append(
+                plots.plot(
+                    metric.title, lambda ax, m=metric: panels.draw_compared(ax, runs, m, names)
+                )
+            )
     first = runs[0].config
     differing = {k for run in runs for k in (*overrides(run.config, first), *first)
                  if run.config.get(k) != first.get(k)}  # fmt: skip
@@ -189,10 +194,8 @@ def _tiles(run: Run, steps: str) -> list[dict[str, Any]]:
                       "note": "last 10 steps"})  # fmt: skip
     kl, delta = run.recent("kl/mean"), run.delta
     if kl is not None:
-        bound = f"bound \u03b4 = {panels.scientific(delta)}" if delta else "last 10 steps"
-        tiles.append(
-            {"label": "KL to the old policy", "value": panels.scientific(kl), "note": bound}
-        )
+        bound = f"bound \u03b4 = {scientific(delta)}" if delta else "last 10 steps"
+        tiles.append({"label": "KL to the old policy", "value": scientific(kl), "note": bound})
     speed = run.recent("speed/tokens_per_s")
     pace = f", {speed:,.0f} tokens/s" if speed is not None else ""
     tiles.append({"label": "Steps", "value": steps, "note": f"in {clock(run.wall_s)}{pace}"})
@@ -205,13 +208,13 @@ def _line(index: int, name: str, run: Run) -> dict[str, Any]:
     kl, delta = run.recent("kl/mean"), run.delta
     return {
         "name": name,
-        "colour": index % len(panels.RUNS),
+        "colour": index % len(RUNS),
         "before": line.before if line else "-",
         "after": line.after if line else "-",
         "change": line.change if line else "",
         "good": line.good if line else None,
-        "kl": "-" if kl is None else panels.scientific(kl),
-        "delta": panels.scientific(delta) if delta else "none",
+        "kl": "-" if kl is None else scientific(kl),
+        "delta": scientific(delta) if delta else "none",
         "steps": f"{run.step:,}",
         "time": clock(run.wall_s),
     }
@@ -232,10 +235,27 @@ def _config(columns: Sequence[Mapping[str, Any]], differing: Any) -> list[tuple[
     ]
 
 
-def _plot(panel: panels.Panel, run: Run) -> dict[str, Any]:
-    legend: dict[str, str] = {}
-    svg = plots.panel_svg(lambda ax: legend.update(panel.draw(ax, run)))
-    return {"title": panel.title, "legend": legend, "svg": svg}
+def _plot(panel: panels.Panel, run: Run) -> plots.Plot:
+    return plots.plot(panel.title, lambda ax: panel.draw(ax, run))
+
+
+def _readout(plot: plots.Plot) -> dict[str, Any] | None:
+    """A plot's numbers for the pointer to read off, thinned to what a screen can tell apart."""
+    shown = [
+        {
+            "colour": series.colour,
+            "text": printable(series.text),
+            "percent": series.percent,
+            "points": [
+                [step, float(f"{value:.4g}")]
+                for step, value in zip(series.steps, series.values, strict=True)
+                if math.isfinite(value)
+            ][:: len(series.steps) // POINTS + 1],
+        }
+        for series in plot.series
+        if len(series.steps)
+    ]
+    return {"limits": plot.limits, "margins": plots.MARGINS, "series": shown} if shown else None
 
 
 def _render(**values: Any) -> str:
@@ -243,12 +263,13 @@ def _render(**values: Any) -> str:
 
     environment = jinja2.Environment(autoescape=True, trim_blocks=True)
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False}
+    environment.filters["readout"] = _readout
     environment.filters["sha256"] = lambda text: base64.b64encode(
         hashlib.sha256(text.encode("utf-8")).digest()
     ).decode("ascii")
     source = importlib.resources.files("disco_jax.report").joinpath("report.html")
     template = environment.from_string(source.read_text(encoding="utf-8"))
-    return template.render(run_colours=panels.RUNS, **values)
+    return template.render(run_colours=RUNS, **values)
 
 
 def _write(page: str, path: pathlib.Path) -> pathlib.Path:

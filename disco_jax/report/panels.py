@@ -7,32 +7,32 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from disco_jax.report.axes import PALETTE, RUNS, scientific, scientific_axis, share_axis
 from disco_jax.report.run import Row, Run
 
-# On the page each of these is replaced by the style sheet's variable of that name, so they differ.
-PALETTE = {
-    "ink": "#20262e",
-    "muted": "#6b7480",
-    "grid": "#e3e6ea",
-    "main": "#2b6cb0",
-    "second": "#b7791f",
-    "right": "#2f855a",
-    "wrong": "#c0533f",
-    "mixed": "#cfd9e6",
-}
-RUNS = ("#2b6cb1", "#c05621", "#2f855b", "#8047a8", "#b83280", "#5b6b7d", "#a07a12", "#138a94")
 SMOOTH_FROM = 80  # points; longer series get a running mean on top of the raw line
 
 
-Legend = dict[str, str]  # colour name of PALETTE -> what it shows
+class Series(NamedTuple):
+    """What a panel shows: the legend's entry, and the figures to read off under the pointer.
+
+    `colour` names an entry of PALETTE, or `run0`, `run1`, ... of RUNS; a series whose text is
+    empty needs no legend.
+    """
+
+    colour: str
+    text: str = ""
+    steps: Sequence[int] = ()
+    values: Sequence[float] = ()
+    percent: bool = False
 
 
 class Panel(NamedTuple):
-    """A plot of a run: where `shown(run)`, `draw(axes, run)` draws and returns the legend."""
+    """A plot of a run: where `shown(run)`, `draw(axes, run)` draws and says what it drew."""
 
     title: str
     shown: Callable[[Run], bool]
-    draw: Callable[[Any, Run], Legend]
+    draw: Callable[[Any, Run], list[Series]]
 
 
 def series(rows: Sequence[Row], key: str) -> tuple[list[int], list[float]]:
@@ -53,12 +53,19 @@ def _has(*keys: str, rows: str = "train") -> Callable[[Run], bool]:
     return shown
 
 
-def _line(key: str, colour: str = "main", share: bool = False) -> Callable[[Any, Run], Legend]:
-    def draw(ax: Any, run: Run) -> Legend:
-        _curve(ax, *series(run.train, key), PALETTE[colour])
+def _line(
+    key: str, colour: str = "main", share: bool = False
+) -> Callable[[Any, Run], list[Series]]:
+    def draw(ax: Any, run: Run) -> list[Series]:
+        steps, values = series(run.train, key)
+        _curve(ax, steps, values, PALETTE["main"])
+        known = [abs(value) for value in values if math.isfinite(value)]
+        low, high = ax.get_ylim()
+        if high - low < 1e-6 * max(known, default=0):  # constant: show its size, not rounding
+            ax.set_ylim(low - 0.1 * max(known), high + 0.1 * max(known))
         if share:
-            _share_axis(ax)
-        return {}
+            share_axis(ax)
+        return [Series("main", "", steps, values, share)]
 
     return draw
 
@@ -82,12 +89,12 @@ def running_mean(values: Sequence[float], reach: int) -> list[float]:
     return means
 
 
-def _pass1(ax: Any, run: Run) -> Legend:
+def _pass1(ax: Any, run: Run) -> list[Series]:
     steps, values = series(run.evals, "eval/pass1")
     _band(ax, run.evals, PALETTE["main"])
     ax.plot(steps, values, color=PALETTE["main"], linewidth=1.6, marker="o", markersize=3)
-    _share_axis(ax)
-    return {"main": "mean and 95 % interval"}
+    share_axis(ax)
+    return [Series("main", "mean and 95 % interval", steps, values, percent=True)]
 
 
 def _band(ax: Any, rows: Sequence[Row], colour: str) -> None:
@@ -96,17 +103,17 @@ def _band(ax: Any, rows: Sequence[Row], colour: str) -> None:
     ax.fill_between(low[0], low[1], high[1], color=colour, alpha=0.16, linewidth=0)
 
 
-def _kl(ax: Any, run: Run) -> Legend:
+def _kl(ax: Any, run: Run) -> list[Series]:
     """KL on a log scale; a sampled KL may be negative, and then sits as a mark on the floor."""
     steps, values = series(run.train, "kl/mean")
-    legend = {}
+    shows = [Series("main", "KL" if any("kl/floor" in r for r in run.train) else "", steps, values)]
     positive = [value if value > 0 else math.nan for value in values]
     shown = [value for value in positive if math.isfinite(value)]
     ax.set_yscale("log")
     _curve(ax, steps, positive, PALETTE["main"])
     if any("kl/floor" in row for row in run.train):
-        legend = {"main": "KL", "muted": "numerical floor"}
         at, floor = series(run.train, "kl/floor")
+        shows.append(Series("muted", "numerical floor", at, floor))
         floor = running_mean([v if v > 0 else math.nan for v in floor], len(floor) // 40)
         ax.plot(at, floor,
                 color=PALETTE["muted"], linewidth=1.2, linestyle=":")  # fmt: skip
@@ -130,11 +137,11 @@ def _kl(ax: Any, run: Run) -> Legend:
     floor_y = [0.02] * len(below)
     ax.plot(below, floor_y, transform=ax.get_xaxis_transform(), linestyle="", marker="v",
             markersize=3, color=PALETTE["main"], alpha=0.6)  # fmt: skip
-    _scientific(ax)
-    return legend
+    scientific_axis(ax)
+    return shows
 
 
-def _shares(ax: Any, run: Run) -> Legend:
+def _shares(ax: Any, run: Run) -> list[Series]:
     """All wrong from below, all right from above; what is left between has something to teach."""
     rows = [row for row in run.train if _all_finite(row, *QUESTION_SHARES)]
     steps, right = series(rows, "questions/all_right")
@@ -143,21 +150,25 @@ def _shares(ax: Any, run: Run) -> Legend:
     ax.fill_between(steps, 0, wrong, color=PALETTE["wrong"], alpha=0.75, linewidth=0)
     ax.fill_between(steps, wrong, top, color=PALETTE["mixed"], linewidth=0)
     ax.fill_between(steps, top, 1, color=PALETTE["right"], alpha=0.75, linewidth=0)
-    _share_axis(ax)
+    share_axis(ax)
     ax.set_ylim(0, 1)
     ax.margins(x=0)
-    return {"right": "all right", "mixed": "mixed", "wrong": "all wrong"}
+    mixed = [high - low for high, low in zip(top, wrong, strict=True)]
+    shares = (("right", right), ("mixed", mixed), ("wrong", wrong))
+    texts = {"right": "all right", "mixed": "mixed", "wrong": "all wrong"}
+    return [Series(name, texts[name], steps, values, percent=True) for name, values in shares]
 
 
-def _length(ax: Any, run: Run) -> Legend:
-    _curve(ax, *series(run.train, "response/length"), PALETTE["main"])
+def _length(ax: Any, run: Run) -> list[Series]:
+    train = series(run.train, "response/length")
+    _curve(ax, *train, PALETTE["main"])
     steps, values = series(run.evals, "eval/length")
     ax.plot(steps, values, color=PALETTE["second"], linewidth=1.2, marker="o", markersize=3)
     ax.set_ylim(bottom=0)
-    return {"main": "training"} | ({"second": "held-out"} if steps else {})
+    return [Series("main", "training", *train), Series("second", "held-out", steps, values)]
 
 
-def success_rates(ax: Any, run: Run) -> Legend:
+def success_rates(ax: Any, run: Run) -> list[Series]:
     for row, colour, shift in ((run.before, "muted", -0.2), (run.after, "main", 0.2)):
         counts = row.get("eval/histogram")
         if isinstance(counts, list) and counts:
@@ -168,9 +179,8 @@ def success_rates(ax: Any, run: Run) -> Legend:
             k = len(counts) - 1
             ticks = range(0, k + 1, max(1, math.ceil(k / 8)))
             ax.set_xticks(list(ticks), [f"{i}/{k}" for i in ticks])
-    ax.set_xlabel("samples right", color=PALETTE["muted"], fontsize=8)
     ax.grid(visible=False, axis="x")
-    return {"muted": "before", "main": "after"} if run.after else {"muted": "before"}
+    return [Series("muted", "before"), Series("main", "after")][: 2 if run.after else 1]
 
 
 def _has_histogram(run: Run) -> bool:
@@ -195,8 +205,8 @@ PANELS = (
     Panel("Held-out pass@1", _has("eval/pass1", rows="evals"), _pass1),
     Panel("KL to the old policy", _has_positive_kl, _kl),
     Panel("Entropy per token, nats", _has("entropy/mean"), _line("entropy/mean")),
-    Panel("Response length, tokens", _has("response/length"), _length),
-    Panel("Questions by outcome", _has_shares, _shares),
+    Panel("Response tokens", _has("response/length"), _length),
+    Panel("Questions", _has_shares, _shares),
     Panel("Held-out success rates", _has_histogram, success_rates),
 )
 
@@ -231,7 +241,7 @@ COMPARED = (
     Metric("Training reward", "train", _key("reward/mean"), share=True),
     Metric("KL to the old policy", "train", _key("kl/mean"), log=True),
     Metric("Entropy per token, nats", "train", _key("entropy/mean")),
-    Metric("Response length, tokens", "train", _key("response/length")),
+    Metric("Response tokens", "train", _key("response/length")),
     Metric("Questions with mixed outcomes", "train",
            lambda row: 1 - sum(row.get(key, math.nan) for key in QUESTION_SHARES), share=True),
 )  # fmt: skip
@@ -244,7 +254,10 @@ def compared(runs: Sequence[Run], metric: Metric) -> bool:
     )
 
 
-def draw_compared(ax: Any, runs: Sequence[Run], metric: Metric) -> None:
+def draw_compared(
+    ax: Any, runs: Sequence[Run], metric: Metric, names: Sequence[str]
+) -> list[Series]:
+    shows = []
     for i, run in enumerate(runs):
         colour = RUNS[i % len(RUNS)]
         rows = getattr(run, metric.rows)
@@ -253,34 +266,14 @@ def draw_compared(ax: Any, runs: Sequence[Run], metric: Metric) -> None:
             values = [value if value > 0 else math.nan for value in values]
         if metric.rows == "evals":
             _band(ax, rows, colour)
-        _curve(ax, [row["step"] for row in rows], values, colour)
+        steps = [row["step"] for row in rows]
+        _curve(ax, steps, values, colour)
+        shows.append(Series(f"run{i % len(RUNS)}", names[i], steps, values, metric.share))
         if metric.log and run.delta:
             ax.axhline(run.delta, color=colour, linewidth=1, linestyle=(0, (5, 2)))
     if metric.share:
-        _share_axis(ax)
+        share_axis(ax)
     if metric.log:
         ax.set_yscale("log")
-        _scientific(ax)
-
-
-def _share_axis(ax: Any) -> None:
-    """A vertical axis of shares in percent, within 0 and 1."""
-    low, high = ax.get_ylim()
-    ax.set_ylim(max(0, low), min(1, high) if high > max(0, low) else 1)
-    ax.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.4g} %")
-
-
-def scientific(value: float) -> str:
-    """`1e-4`, `1.5e-4`: as short as it gets."""
-    mantissa, exponent = f"{value:.1e}".split("e")
-    return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
-
-
-def _scientific(ax: Any) -> None:
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    low, high = ax.get_ylim()
-    subs = (1.0,) if high / low > 100 else (1.0, 2.0, 5.0)
-    ax.yaxis.set_major_locator(LogLocator(subs=subs, numticks=8))
-    ax.yaxis.set_minor_formatter(NullFormatter())
-    ax.yaxis.set_major_formatter(lambda value, _: scientific(value))
+        scientific_axis(ax)
+    return shows

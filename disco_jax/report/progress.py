@@ -1,11 +1,14 @@
 """The line a person watches while a run trains, and the lines a log keeps of it."""
 
 import contextlib
+import os
 import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
+
+from disco_jax.report.axes import scientific
 
 
 class Progress:
@@ -91,7 +94,8 @@ class Progress:
         if self._terminal:
             if self._bar is None:
                 self._bar = _bar(self._total, self._start, self._stream)
-            self._bar.set_postfix_str("  ".join(self._figures(row)), refresh=False)
+            self._bar.ncols = _columns(self._stream)
+            self._bar.set_description_str("  ".join(self._figures(row)), refresh=False)
             self._bar.update(step - self._bar.n)
         else:
             width = len(str(self._total))
@@ -103,14 +107,14 @@ class Progress:
         if "reward/mean" in row:
             shown.append(f"reward {row['reward/mean']:.3f}")
         if self._pass1 is not None:
-            shown.append(f"pass@1 {100 * self._pass1:5.1f}%")
+            shown.append(f"pass@1 {100 * self._pass1:4.1f}%")
         if "kl/mean" in row:
-            delta = f" of {row['kl/delta']:.1e}" if "kl/delta" in row else ""
-            shown.append(f"KL {row['kl/mean']:8.1e}{delta}")
+            delta = f" of {scientific(row['kl/delta'])}" if "kl/delta" in row else ""
+            shown.append(f"KL {scientific(row['kl/mean']):>7}{delta}")
         if "entropy/mean" in row:
             shown.append(f"entropy {row['entropy/mean']:.3f}")
         if "speed/tokens_per_s" in row:
-            shown.append(f"{row['speed/tokens_per_s']:7,.0f} tok/s")
+            shown.append(f"{row['speed/tokens_per_s']:6,.0f} tok/s")
         return shown
 
     def _eta(self, step: int) -> str:
@@ -137,6 +141,14 @@ def _evaluation(row: Mapping[str, Any]) -> str:
     return text
 
 
+def _columns(stream: TextIO) -> int:
+    """Width of the terminal, 100 where it does not say."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 100
+    except OSError:
+        return 100
+
+
 def _bar(total: int, start: int, stream: TextIO) -> Any:
     from tqdm import tqdm
 
@@ -144,9 +156,11 @@ def _bar(total: int, start: int, stream: TextIO) -> Any:
         total=total,
         initial=start,
         file=stream,
-        dynamic_ncols=True,
+        ncols=_columns(stream),
+        nrows=1000,  # a terminal of unknown height (0 rows, as in containers) would hide the bar
         mininterval=0.1,
         smoothing=0.1,
-        bar_format="{n_fmt}/{total_fmt} {bar:12} {rate_fmt} eta {remaining}  {postfix}",
-        unit="step",
+        # The bar comes last: it takes the room that is left, and narrow terminals cut from the right.
+        bar_format="{n_fmt}/{total_fmt} eta {remaining}  {desc}  {rate_fmt} {bar}",
+        unit=" steps",
     )

@@ -40,7 +40,7 @@ def before_after(before: Mapping[str, Any], after: Mapping[str, Any], style: Sty
       before: eval row of the starting policy.
       after: eval row of the trained policy; empty for none.
     """
-    heads = [f"step {row['step']}" if "step" in row else "" for row in (before, after)]
+    heads = [f"step {row['step']:,}" if "step" in row else "" for row in (before, after)]
     lines = changes(dict(before), dict(after))
     cells = [("held-out questions", *heads, "change"), *(line[:4] for line in lines)]
     widths = [max(len(row[i]) for row in cells) for i in range(4)]
@@ -66,7 +66,7 @@ def histogram(columns: Mapping[str, Sequence[float]], style: Style = PLAIN, widt
       ValueError: columns of different lengths, or none.
     """
     lengths = {len(counts) for counts in columns.values()}
-    if len(lengths) != 1 or lengths < {1}:
+    if len(lengths) != 1 or 0 in lengths:
         raise ValueError(f"histogram: columns of lengths {sorted(lengths)}, should be one length")
     k = lengths.pop() - 1
     columns = {title: [_count(c) for c in counts] for title, counts in columns.items()}

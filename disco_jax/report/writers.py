@@ -14,6 +14,8 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from disco_jax.report.tensorboard import Events
+
 METRICS, ROLLOUTS, TENSORBOARD = "metrics.jsonl", "rollouts.jsonl", "tensorboard"
 Path = str | os.PathLike[str]
 
@@ -76,7 +78,7 @@ class MetricsWriter:
         rows = read_metrics(workdir)
         self._written = {(row["step"], row.get("kind")) for row in rows}
         self._start = time.monotonic() - max((row.get("wall_s") or 0.0 for row in rows), default=0)
-        self._events = _Events(workdir / TENSORBOARD, first_step=resume_step + 1)
+        self._events = Events(workdir / TENSORBOARD, first_step=resume_step + 1)
 
     def write(self, step: int, kind: str, row: Mapping[str, float | Sequence[float]]) -> None:
         """Appends a row and flushes it.
@@ -112,6 +114,12 @@ class MetricsWriter:
         if self._lines is not None:
             self._lines.close()
             self._events.close()
+
+    def __enter__(self) -> "MetricsWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class RolloutWriter:
@@ -152,6 +160,12 @@ class RolloutWriter:
         if self._lines is not None:
             self._lines.close()
 
+    def __enter__(self) -> "RolloutWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
 
 def read_metrics(workdir: Path) -> list[dict[str, Any]]:
     """The rows of `metrics.jsonl` in order; an unfinished last line is left out.
@@ -182,40 +196,6 @@ def rollout_counts(workdir: Path) -> dict[int, int]:
         if step is not None:
             counts[step] = counts.get(step, 0) + 1
     return counts
-
-
-class _Events:
-    """TensorBoard scalars, written in the calling thread.
-
-    The library's usual writer hands events to a thread through a multiprocessing queue: what is
-    in the queue is lost when the process is killed, and a forking pool inherits its locks.
-    """
-
-    def __init__(self, folder: pathlib.Path, first_step: int):
-        from tensorboardX.event_file_writer import EventsWriter
-        from tensorboardX.proto import event_pb2, summary_pb2
-
-        self._event, self._summary = event_pb2, summary_pb2
-        folder.mkdir(parents=True, exist_ok=True)
-        earlier = len(list(folder.glob("events.*")))
-        # File names hold seconds only: the count keeps a quick restart from overwriting a file.
-        self._writer = EventsWriter(str(folder / "events"), f".{earlier}")
-        if earlier:  # TensorBoard drops what earlier files say about this step and later ones
-            start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-            self._write(event_pb2.Event(session_log=start), first_step)
-
-    def write(self, step: int, scalars: Mapping[str, float]) -> None:
-        value = self._summary.Summary.Value
-        values = [value(tag=name, simple_value=number) for name, number in scalars.items()]
-        self._write(self._event.Event(summary=self._summary.Summary(value=values)), step)
-
-    def _write(self, event: Any, step: int) -> None:
-        event.step, event.wall_time = int(step), time.time()
-        self._writer.write_event(event)
-        self._writer.flush()
-
-    def close(self) -> None:
-        self._writer.close()
 
 
 def _drop_after(path: pathlib.Path, resume_step: int) -> None:

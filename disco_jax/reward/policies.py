@@ -9,7 +9,8 @@
 
 A policy works in two moments. `first_look` runs in the calling process, in time linear in the
 response: it settles what is cheap and certain, or returns the text that is left to judge.
-`judge` does the rest, in a process that can be killed.
+`load` (what `judge` needs, imported before the clock runs) and `judge` do the rest, in a process
+that can be killed.
 """
 
 import importlib
@@ -30,6 +31,8 @@ class Policy(Protocol):
     """How responses become outcomes; see the module's text for the two moments."""
 
     def first_look(self, response: str, golds: tuple[str, ...]) -> Outcome | str: ...
+
+    def load(self) -> None: ...
 
     def judge(self, text: str, golds: tuple[str, ...]) -> Outcome: ...
 
@@ -78,17 +81,20 @@ class Math:
             return Outcome(0, reason)
         if not any(gold.strip() for gold in golds):
             return Outcome(0, "no_gold")
-        if text in golds:
+        if any(text == gold.strip() for gold in golds):
             return Outcome(1, "string")
         verdicts = [plain.compare(text, gold) for gold in golds]
         if True in verdicts:
             return Outcome(1, "number")
         return text if None in verdicts else Outcome(0, "unequal")
 
-    def judge(self, text: str, golds: tuple[str, ...]) -> Outcome:
+    def load(self) -> None:
         from disco_jax.reward import equivalence
 
-        return equivalence.best(text, golds)
+        self._best = equivalence.best
+
+    def judge(self, text: str, golds: tuple[str, ...]) -> Outcome:
+        return self._best(text, golds)
 
 
 class Exact:
@@ -103,6 +109,8 @@ class Exact:
             return Outcome(0, reason)
         same = any(gold.strip() and _squash(gold) == _squash(text) for gold in golds)
         return Outcome(1, "string") if same else Outcome(0, "unequal")
+
+    def load(self) -> None: ...
 
     judge = first_look
 
@@ -120,14 +128,17 @@ class Numeric:
         text, reason = answer.extract(response, self._math.think)
         return Outcome(0, reason) if text is None else text
 
-    def judge(self, text: str, golds: tuple[str, ...]) -> Outcome:
+    def load(self) -> None:
         from disco_jax.reward import equivalence
 
-        value = equivalence.real_value(text)
+        self._real_value = equivalence.real_value
+
+    def judge(self, text: str, golds: tuple[str, ...]) -> Outcome:
+        value = self._real_value(text)
         if value is None:
             return Outcome(0, "unreadable: not one real number")
         for gold in golds:
-            target = equivalence.real_value(gold)
+            target = self._real_value(gold)
             if target is not None and abs(value - target) <= self.tolerance * (abs(target) or 1):
                 return Outcome(1, "equal")
         return Outcome(0, "unequal")
@@ -153,6 +164,8 @@ class Choice:
         same = letter is not None and letter in {self.letter(gold) for gold in golds}
         return Outcome(1, "equal") if same else Outcome(0, "unequal")
 
+    def load(self) -> None: ...
+
     judge = first_look
 
     @classmethod
@@ -172,15 +185,17 @@ class Function:
         if not re.fullmatch(r"[\w.]+:\w+", path):
             raise ValueError(f"path={path!r} is not of the form 'package.module:function'")
         self.path = path
-        self._function: Callable[[str, tuple[str, ...]], Any] | None = None
 
     def first_look(self, response: str, golds: tuple[str, ...]) -> Outcome | str:
         return response
 
+    def load(self) -> None:
+        module, _, name = self.path.partition(":")
+        self._function: Callable[[str, tuple[str, ...]], Any] = getattr(
+            importlib.import_module(module), name
+        )
+
     def judge(self, text: str, golds: tuple[str, ...]) -> Outcome:
-        if self._function is None:
-            module, _, name = self.path.partition(":")
-            self._function = getattr(importlib.import_module(module), name)
         value = self._function(text, golds)
         if value not in (0, 1):
             raise ValueError(f"{self.path} returned {value!r}; a reward is 0 or 1 (or a bool)")
@@ -199,10 +214,13 @@ class Official(Math):
         text = official.extract(response)
         return Outcome(0, "no_box") if text is None else text
 
-    def judge(self, text: str, golds: tuple[str, ...]) -> Outcome:
+    def load(self) -> None:
         from disco_jax.reward import official
 
-        return official.grade(text, golds)
+        self._grade = official.grade
+
+    def judge(self, text: str, golds: tuple[str, ...]) -> Outcome:
+        return self._grade(text, golds)
 
 
 POLICIES: dict[str, Callable[..., Policy]] = {

@@ -24,13 +24,14 @@ def main(policy: str, timeout_s: float, memory_mib: int) -> None:
     os.dup2(silence, 0)
     os.dup2(2, 1)  # what a policy prints goes to stderr, not among the replies
     sys.setrecursionlimit(RECURSION)
-    judge = policies.build(policy).judge
+    judging = policies.build(policy)
+    judging.load()
     _bound_memory(memory_mib)
     replies.write(b"ready\n")
     replies.flush()
     for line in requests:
         _bound_processor_time(timeout_s)
-        outcome = _judge(judge, *json.loads(line))
+        outcome = _judge(judging.judge, *json.loads(line))
         replies.write(json.dumps(outcome).encode() + b"\n")
         replies.flush()
 

@@ -144,7 +144,7 @@ def _objective_gradient(objective: Objective, figures: Figures, batch: Batch):
 
 
 def _pull_back(forward, entropy: bool, params, micro: MicroBatch, slopes, total):
-    """Step 3 for one micro-batch. Without an entropy term the entropy's backward pass is left out."""
+    """Step 3 for one micro-batch; the entropy is left out where the objective has no such term."""
 
     def outputs(params):
         stats = forward(params, micro)
