@@ -258,9 +258,11 @@ class Atoms:
             level += (token.kind == "{") - (token.kind == "}")
             if level < 0:
                 break
-            if level == 0 and token.kind == "cmd" and token.text == "choose":
+            if level == 0 and token.kind == "cmd" and token.text in ("choose", "over"):
                 top = self.sum()
-                self.expect("cmd", "choose")
+                self.expect("cmd", token.text)
+                if token.text == "over":
+                    return node("div", top, self.sum())
                 return node("call", "binom", top, self.sum())
         return None
 

@@ -81,6 +81,10 @@ def _same_class(x: Node, y: Node, modulus: Node) -> bool:
 
 def _lists(a: Node, g: Node) -> bool | None:
     """Lists, sets and sign choices; inequalities joined by or / and are left to the sets."""
+    for named, other in ((a, g), (g, a)):
+        solved = _solved(named) if named.op == "rel" and other.op != "rel" else None
+        if solved and solved[1].op in ("set", "seq"):
+            return agree(*((solved[1], g) if named is a else (a, solved[1])))
     choices = any(n.op == "pm" for tree in (a, g) for n in walk(tree))
     if not choices and not {a.op, g.op} & {"list", "set"}:
         return None

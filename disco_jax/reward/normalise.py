@@ -64,6 +64,7 @@ _DROPPED = re.compile(
 _COLOURED = re.compile(r"\\(?:textcolor|colorbox)\s*\{[^{}]*\}")
 _COMMENT = re.compile(r"(?<=\s)%\s*[A-Za-z][^\n]*")
 _LONE_SIGN = re.compile(r"\{([:=<>+-])\}")
+_ELLIPSIS = re.compile(r"=\s*(-?\d*\.\d+)\s*(?:\.\.\.|\\[lc]?dots)\s*$")
 _CLOCK = re.compile(r"\b([ap])\.\s?m\b\.?", re.IGNORECASE)
 
 
@@ -76,6 +77,7 @@ def clean(text: str) -> str:
     text = _STYLES.sub(" ", text)
     text = _COLOURED.sub("", _DROPPED.sub("", text))
     text = _COMMENT.sub("", text)
+    text = _ELLIPSIS.sub(r"\\approx \1", text)
     text = _LONE_SIGN.sub(r"\1", text)
     text = _CLOCK.sub(r"\1m", text)
     text = text.replace("\\!", "\\! ").replace("**", "^") if not _bold(text) else _unbold(text)
@@ -118,8 +120,7 @@ def _strip(text: str) -> str:
     while before != text:
         before = text
         text = text.strip(" \t\r\n`~")
-        if text.endswith("\\") and not text.endswith("\\\\"):
-            text = text[:-1]
+        text = text.rstrip("\\")
         if text.endswith((".", ";", ",", ":")) and not text.endswith(("..", "\\;", "\\,", "\\:")):
             text = text[:-1]
     return text

@@ -2,7 +2,7 @@
 
 import itertools
 
-from disco_jax.reward.tree import Node, children, node, num, rebuild, walk
+from disco_jax.reward.tree import Node, Unreadable, children, node, num, rebuild, walk
 
 MAX_CHOICES = 4  # sign choices in one expression, so 16 values
 MAX_ITEMS = 400
@@ -78,7 +78,7 @@ def spelled_out(tree: Node) -> list[Node]:
     if not choices:
         return [tree]
     if len(choices) > MAX_CHOICES:
-        return [tree]
+        raise Unreadable("too many sign choices")
     if any(n.args[2] < 0 for n in choices):
         return [_signed(tree, itertools.repeat(s)) for s in (1, -1)]
     picks = itertools.product((1, -1), repeat=len(choices))

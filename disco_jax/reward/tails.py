@@ -67,6 +67,8 @@ def _with_unit(reader: "Reader", value: Node) -> Node:
     key = read_unit(reader)
     reader.was_compound = bool(key) and reader.peek().kind == "num"
     if value.op == "unit":
+        if value.args[1] == key:  # $5 dollars
+            return value
         if value.args[1] != (("deg", 1),):
             raise Unreadable("two units")
         key = tuple((f"deg{name[:1].upper()}", p) for name, p in key)
@@ -108,7 +110,7 @@ def read_unit(reader: "Reader") -> UnitKey:
         elif parts and token.text in ("/", "cdot", "times", "-", "*") and _unit_ahead(reader):
             reader.take()
             sign = -1 if token.text == "/" else sign
-        elif parts and token.kind == "op" and token.text == ".":
+        elif (parts or pending > 1) and token.kind == "op" and token.text == ".":
             reader.take()
         else:
             break

@@ -1,5 +1,8 @@
 """Answers in words: names, phrases, dates."""
 
+import itertools
+
+from disco_jax.reward.functions import FUNCTIONS
 from disco_jax.reward.tokens import Token
 from disco_jax.reward.tree import Node, node
 from disco_jax.reward.words import ARTICLES, LEAD_INS, MONTHS, PHRASES, SHORT_WORDS
@@ -37,6 +40,8 @@ def words_of(tokens: list[Token]) -> list[str]:
 def _wordy(tokens: list[Token]) -> bool:
     """Only words and punctuation, one of them a word for certain; or a date."""
     kinds = {token.kind for token in tokens}
+    if any(a.text in FUNCTIONS and b.text == "(" for a, b in itertools.pairwise(tokens)):
+        return False
     if not all(
         token.kind in ("word", "run", "num") or (token.kind == "op" and token.text in _PUNCTUATION)
         for token in tokens
