@@ -160,7 +160,7 @@ def _bar(total: int, start: int, stream: TextIO) -> Any:
         nrows=1000,  # a terminal of unknown height (0 rows, as in containers) would hide the bar
         mininterval=0.1,
         smoothing=0.1,
-        # The bar comes last: it takes the room that is left, and narrow terminals cut from the right.
+        # The bar comes last: it takes what room is left; narrow terminals cut from the right.
         bar_format="{n_fmt}/{total_fmt} eta {remaining}  {desc}  {rate_fmt} {bar}",
         unit=" steps",
     )

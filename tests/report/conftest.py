@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from disco_jax.report.html import write_report
 from disco_jax.report.writers import MetricsWriter, RolloutWriter
 
 DELTA = 1e-4
@@ -44,36 +45,43 @@ def response(text, reward, **changed):
     return row | changed
 
 
-@pytest.fixture
-def make_run(tmp_path):
-    """make_run(name, steps) -> workdir of a finished run with evaluations first and last."""
-
-    def make(name="demo", steps=6, config=None, finished=True, **changed):
-        workdir = tmp_path / name
-        metrics, rollouts = MetricsWriter(workdir), RolloutWriter(workdir)
+def write_run(workdir, steps=6, config=None, finished=True):
+    """Fills workdir with a run that was evaluated before its first and after its last step."""
+    with MetricsWriter(workdir) as metrics, RolloutWriter(workdir) as rollouts:
         metrics.write(0, "eval", eval_row(0.25))
         for step in range(1, steps + 1):
-            metrics.write(step, "train", train_row(step, **changed))
+            metrics.write(step, "train", train_row(step))
             for i in range(3):
+                responses = [
+                    response(f"\\boxed{{{i + step}}}", 1.0),
+                    response("\\boxed{0}", 0.0, reason="not equal"),
+                ]
                 rollouts.write(
                     step,
                     question_id=f"q{i}",
                     problem=f"What is {i} + {step}?",
                     golds=[str(i + step)],
                     level="easy",
-                    responses=[
-                        response(f"\\boxed{{{i + step}}}", 1.0),
-                        response("\\boxed{0}", 0.0, reason="not equal"),
-                    ],
+                    responses=responses,
                 )
         metrics.write(steps, "eval", eval_row(0.75))
-        metrics.close()
-        rollouts.close()
-        config = BASE | {"steps": steps} if config is None else config
-        (workdir / "config.json").write_text(json.dumps(config))
-        (workdir / "config_base.json").write_text(json.dumps(BASE))
-        if finished:
-            (workdir / "summary.json").write_text(json.dumps({"steps": steps}))
-        return workdir
+    config = BASE | {"steps": steps} if config is None else config
+    (workdir / "config.json").write_text(json.dumps(config))
+    (workdir / "config_base.json").write_text(json.dumps(BASE))
+    if finished:
+        (workdir / "summary.json").write_text(json.dumps({"steps": steps}))
+    return workdir
 
-    return make
+
+@pytest.fixture
+def make_run(tmp_path):
+    """make_run(name, ...) -> workdir of that name; the rest as of write_run."""
+    return lambda name="demo", **arguments: write_run(tmp_path / name, **arguments)
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory):
+    """The workdir of a finished run, not to be changed; its page is rendered."""
+    workdir = write_run(tmp_path_factory.mktemp("runs") / "demo")
+    write_report(workdir)
+    return workdir

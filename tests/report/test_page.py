@@ -56,12 +56,17 @@ class Page(html.parser.HTMLParser):
         return [block for block in blocks if isinstance(block, dict)]
 
 
+def read(workdir):
+    return Page((workdir / "report.html").read_text(encoding="utf-8"))
+
+
 def rendered(workdir):
-    return Page(page.write_report(workdir).read_text(encoding="utf-8"))
+    page.write_report(workdir)
+    return read(workdir)
 
 
-def test_a_run_becomes_a_page(make_run):
-    result = rendered(make_run(steps=6))
+def test_a_run_becomes_a_page(demo):
+    result = read(demo)
     text = " ".join(" ".join(result.text).split())
     assert "demo finished" in text
     assert "25.0 % \u2192 75.0 % +50.0 points" in text
@@ -76,20 +81,19 @@ def test_an_unfinished_run_says_so(make_run):
     assert "unfinished, step 6 of 40" in text
 
 
-def test_the_page_needs_no_network(make_run):
-    workdir = make_run()
-    result = rendered(workdir)
+def test_the_page_needs_no_network(demo):
+    result = read(demo)
     for tag, name, value in result.attributes:
         if name in ("src", "href", "xlink:href", "action", "data", "srcset"):
             assert value.startswith(("#", "data:")), (tag, name, value)
         assert not name.startswith("on"), f"{tag} has a handler {name}"
-    source = (workdir / "report.html").read_text(encoding="utf-8")
+    source = (demo / "report.html").read_text(encoding="utf-8")
     assert not re.findall(r"@import|url\((?![\"']?#)", source)
     assert set(result.tags).isdisjoint({"iframe", "object", "embed", "base"})
 
 
-def test_the_policy_admits_the_pages_own_script_only(make_run):
-    result = rendered(make_run())
+def test_the_policy_admits_the_pages_own_script_only(demo):
+    result = read(demo)
     (code,) = [text for kind, text in result.scripts if kind == "code"]
     digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
     policy = next(value for _, name, value in result.attributes if "default-src" in value)
@@ -98,17 +102,17 @@ def test_the_policy_admits_the_pages_own_script_only(make_run):
     assert not re.findall(r"innerHTML|insertAdjacent|document\.write|eval\(|outerHTML", code)
 
 
-def test_numbers_can_be_read_off_the_curves(make_run):
-    readouts = rendered(make_run(steps=4)).readouts()
+def test_numbers_can_be_read_off_the_curves(demo):
+    readouts = read(demo).readouts()
     points = [series["points"] for block in readouts for series in block["series"]]
-    assert [[1, 0.31], [2, 0.32], [3, 0.33], [4, 0.34]] in points
-    assert [[0, 0.25], [4, 0.75]] in points
+    assert [[i, round(0.3 + i / 100, 4)] for i in range(1, 7)] in points
+    assert [[0, 0.25], [6, 0.75]] in points
     for block in readouts:
-        assert block["limits"][0] <= 1 and block["limits"][1] >= 4
+        assert block["limits"][0] <= 1 and block["limits"][1] >= 6
 
 
-def test_hostile_texts_stay_texts(tmp_path, make_run):
-    plain = rendered(make_run())
+def test_hostile_texts_stay_texts(tmp_path, demo):
+    plain = read(demo)
     workdir = tmp_path / "<img src=x onerror=alert(1)>"
     metrics, rollouts = MetricsWriter(workdir), RolloutWriter(workdir)
     metrics.write(0, "eval", {"eval/pass1": 0.5, "eval/level/<img src=x>": 0.5})
@@ -247,10 +251,9 @@ def test_the_command_refuses_in_one_line(tmp_path, capsys, prepare, message):
     assert message in captured.err and str(tmp_path / "run") in captured.err
 
 
-def test_the_command_reports_skipped_lines(make_run, capsys):
-    workdir = make_run()
-    lines = (workdir / "metrics.jsonl").read_text().splitlines(keepends=True)
-    (workdir / "metrics.jsonl").write_text("".join([lines[0], "nonsense\n", *lines[1:]]))
-    assert main([str(workdir)]) == 0
+def test_the_command_reports_skipped_lines(tmp_path, capsys):
+    row = '{"step": 1, "kind": "train", "reward/mean": 0.5}\n'
+    (tmp_path / "metrics.jsonl").write_text(row + "nonsense\n" + row)
+    assert main([str(tmp_path)]) == 0
     captured = capsys.readouterr()
     assert captured.err.count("\n") == 1 and "metrics.jsonl:2" in captured.err

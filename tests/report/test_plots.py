@@ -29,8 +29,8 @@ def test_curves_draw_what_is_on_file(make_run):
     assert drawn(found(figure, "Held-out pass@1")) == [([0, 4], [0.25, 0.75])]
 
 
-def test_the_bound_is_drawn_into_the_kl_on_a_log_scale(make_run):
-    ax = found(plots.curves(run.load(make_run())), "KL to the old policy")
+def test_the_bound_is_drawn_into_the_kl_on_a_log_scale(demo):
+    ax = found(plots.curves(run.load(demo)), "KL to the old policy")
     assert ax.get_yscale() == "log"
     assert [0.0001, 0.0001] in [y for _, y in drawn(ax)]
     assert "\u03b4 = 1e-4" in [text.get_text() for text in ax.texts]
@@ -117,8 +117,8 @@ def test_names_are_text_not_mathematics(make_run, name):
     assert "svg" in plots.svg(figure)
 
 
-def test_svg_takes_its_colours_from_the_page(make_run):
-    demo = run.load(make_run())
+def test_svg_takes_its_colours_from_the_page(demo):
+    demo = run.load(demo)
     for panel in panels.panels(demo):
         plot = plots.plot(panel.title, lambda ax, panel=panel: panel.draw(ax, demo))
         assert plot.svg.startswith("<svg") and "var(--muted)" in plot.svg

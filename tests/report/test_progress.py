@@ -40,8 +40,8 @@ def test_a_log_gets_one_plain_line_per_step(ticking):
     lines = stream.getvalue().splitlines()
     assert lines[0] == "step   0  held-out pass@1 31.2% [29.0, 33.0]"
     assert lines[1] == (
-        "step   1/100  reward 0.412  pass@1 31.2%  KL  8.1e-5 of 1.5e-4  entropy 0.710   3,204 tok/s"
-        "  eta --:--"
+        "step   1/100  reward 0.412  pass@1 31.2%  KL  8.1e-5 of 1.5e-4  entropy 0.710   "
+        "3,204 tok/s  eta --:--"
     )
     assert lines[3].endswith("eta 3:14")  # 97 steps of two seconds
     assert len(lines) == 4 and "\r" not in stream.getvalue() and "\x1b" not in stream.getvalue()
