@@ -88,6 +88,9 @@ def _lists(a: Node, g: Node) -> bool | None:
     choices = any(n.op == "pm" for tree in (a, g) for n in walk(tree))
     if not choices and not {a.op, g.op} & {"list", "set"}:
         return None
+    if _is_condition(a) and _is_condition(g) and {"and", "or"} != {a.args[0], g.args[0]}:
+        if len(a.args) == len(g.args) and _unordered(list(a.args[1:]), list(g.args[1:])):
+            return True
     if _is_condition(a) or _is_condition(g):
         if realsets.of_tree(a) is not None and realsets.of_tree(g) is not None:
             return None

@@ -245,6 +245,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "root": _root,
     "abs": abs,
     "sgn": mpmath.sign,
+    "cis": lambda x: mpmath.expj(x) if abs(x) < MAX_TRIG else _unknown("cis"),
     "re": mpmath.re,
     "im": mpmath.im,
     "arg": mpmath.arg,

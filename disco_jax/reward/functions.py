@@ -19,7 +19,7 @@ FUNCTIONS = {
     "ln": "ln", "log": "log", "lg": "log10", "exp": "exp", "sgn": "sgn", "sign": "sgn",
     "gcd": "gcd", "lcm": "lcm", "max": "max", "min": "min", "Re": "re", "Im": "im", "arg": "arg",
     "floor": "floor", "ceil": "ceil", "abs": "abs", "binom": "binom", "sqrt": "sqrt",
-    "cbrt": "cbrt",
+    "cbrt": "cbrt", "cis": "cis",
 }  # fmt: skip
 _NEEDS_BRACKET = frozenset({"floor", "ceil", "abs", "binom", "max", "min", "sign", "arg", "sh",
                             "ch", "Re", "Im", "tg", "sec", "gcd", "lcm", "cbrt"})  # fmt: skip

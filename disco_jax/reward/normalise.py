@@ -65,6 +65,11 @@ _COLOURED = re.compile(r"\\(?:textcolor|colorbox)\s*\{[^{}]*\}")
 _COMMENT = re.compile(r"(?<=\s)%\s*[A-Za-z][^\n]*")
 _LONE_SIGN = re.compile(r"\{([:=<>+-])\}")
 _ELLIPSIS = re.compile(r"=\s*(-?\d*\.\d+)\s*(?:\.\.\.|\\[lc]?dots)\s*$")
+_FOR_ALL = re.compile(
+    r"(?:,?\s*(?:\\q?quad|\\[,;: ])*\s*(?:\\(?:text|mbox)\s*\{\s*,?\s*for (?:all|every|any|each)\b"
+    r"|\bfor (?:all|every|any|each)\b|\\forall(?![A-Za-z]))).*$",
+    re.DOTALL,
+)
 _CLOCK = re.compile(r"\b([ap])\.\s?m\b\.?", re.IGNORECASE)
 
 
@@ -77,6 +82,7 @@ def clean(text: str) -> str:
     text = _STYLES.sub(" ", text)
     text = _COLOURED.sub("", _DROPPED.sub("", text))
     text = _COMMENT.sub("", text)
+    text = _FOR_ALL.sub("", text)
     text = _ELLIPSIS.sub(r"\\approx \1", text)
     text = _LONE_SIGN.sub(r"\1", text)
     text = _CLOCK.sub(r"\1m", text)

@@ -107,12 +107,18 @@ def _agree(left: Node, right: Node, base: int | None) -> bool:
     names = _names(left) | _names(right)
     if not names:
         return _equal_at(trees, {}, base)
+    if any(n.op == "sum" and _bounds_vary(n) for tree in trees for n in walk(tree)):
+        return all(_equal_at(trees, p, base) for p in _whole_points(names))
     if all(_equal_at(trees, p, base) for p in _points(names, POINTS, negative=_signed(trees))):
         return True
     if names <= _WHOLE_LETTERS and any(_discrete(tree) for tree in trees):
         points = _whole_points(names)
         return all(_equal_at(trees, p, base) for p in points)
     return False
+
+
+def _bounds_vary(tree: Node) -> bool:
+    return bool(_names(tree.args[2]) | _names(tree.args[3]))
 
 
 def _names(tree: Node) -> set[str]:

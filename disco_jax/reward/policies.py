@@ -14,6 +14,7 @@ that can be killed.
 """
 
 import importlib
+import logging
 import math
 import numbers
 import re
@@ -217,6 +218,7 @@ class Official(Math):
     def load(self) -> None:
         from disco_jax.reward import official
 
+        logging.getLogger("pylatexenc").setLevel(logging.CRITICAL)  # it remarks on odd LaTeX
         self._grade = official.grade
 
     def judge(self, text: str, golds: tuple[str, ...]) -> Outcome:

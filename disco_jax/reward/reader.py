@@ -16,7 +16,7 @@ from disco_jax.reward import tails
 from disco_jax.reward.atoms import Atoms
 from disco_jax.reward.tokens import tokenise
 from disco_jax.reward.tree import Node, Unreadable, node
-from disco_jax.reward.words import CONNECTIVES, LEAD_INS
+from disco_jax.reward.words import APPROXIMATE, CONNECTIVES, LEAD_INS
 
 RELATIONS = {
     "=": "=", "<": "<", ">": ">", "le": "<=", "leq": "<=", "leqslant": "<=", "leqq": "<=",
@@ -27,6 +27,7 @@ RELATIONS = {
 _SETS = {"cup": "union", "bigcup": "union", "cap": "inter", "setminus": "minus",
          "backslash": "minus"}  # fmt: skip
 _LABEL_WORDS = 5
+_SKIPPED = LEAD_INS | APPROXIMATE
 
 
 def read(text: str, *, thousands: bool) -> Node:
@@ -96,7 +97,7 @@ class Reader(Atoms):
             return ""
         while not self.at_end() and len(words) < _LABEL_WORDS:
             token = self.peek()
-            if token.kind == "word" or (token.kind == "run" and token.text.lower() in LEAD_INS):
+            if token.kind == "word" or (token.kind == "run" and token.text.lower() in _SKIPPED):
                 words.append(self.take().text.lower())
             else:
                 break
@@ -105,10 +106,10 @@ class Reader(Atoms):
             return ""
         if self.peek().text == ":":
             self.take()
-            return "" if set(words) <= LEAD_INS else " ".join(words)
-        if set(words) <= LEAD_INS and self.peek().text != "=":
+            return "" if set(words) <= _SKIPPED else " ".join(words)
+        if set(words) <= _SKIPPED and self.peek().text != "=":
             return ""
-        if set(words) <= LEAD_INS and self.peek().text == "=":
+        if set(words) <= _SKIPPED and self.peek().text == "=":
             self.take()
             return ""
         self.here = start

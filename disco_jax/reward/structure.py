@@ -23,6 +23,8 @@ def canonical(tree: Node) -> Node:
         return _unit_outside(tree)
     if tree.op == "rel":
         return _exact_part(tree)
+    if tree.op == "list":
+        return _without_domains(tree)
     return tree
 
 
@@ -51,6 +53,21 @@ def _exact_part(tree: Node) -> Node:
     if first == 0:
         return node("rel", ("=",), *sides[:2])
     return node("rel", operators[:first], *sides[: first + 1])
+
+
+def _without_domains(tree: Node) -> Node:
+    """`k\\pi, k \\in Z` without its second item, which only says what k is."""
+    kept = [
+        item
+        for index, item in enumerate(tree.args[1:], 1)
+        if not (
+            item.op == "rel"
+            and item.args[0] == ("in",)
+            and item.args[2].op == "const"
+            and any(item.args[1] in walk(other) for other in tree.args[1:] if other is not item)
+        )
+    ]
+    return kept[0] if len(kept) == 1 else node("list", tree.args[0], *kept)
 
 
 def name_of(side: Node) -> str | None:

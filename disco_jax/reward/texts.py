@@ -15,6 +15,8 @@ def read(tokens: list[Token]) -> Node | None:
     """The answer as words (or what a phrase stands for); None where it is mathematics."""
     if not tokens or not _wordy(tokens):
         return None
+    if letters := _letters(tokens):
+        return node("list", "and", *(node("sym", letter) for letter in letters))
     words = words_of(tokens)
     if not words or len(words) > MAX_WORDS:
         return None
@@ -26,6 +28,14 @@ def read(tokens: list[Token]) -> Node | None:
     if any(word in MONTHS for word in words):
         words = sorted(str(MONTHS.get(word, word)) for word in words)
     return node("text", tuple(words))
+
+
+def _letters(tokens: list[Token]) -> list[str]:
+    """The letters of `A and C`, `both (A) and (C)`; empty where there is anything else."""
+    texts = [t.text for t in tokens if t.kind in ("word", "run")]
+    letters = [text for text in texts if len(text) == 1 and text.isupper()]
+    rest = {text.lower() for text in texts if text not in letters}
+    return letters if len(letters) > 1 and "and" in rest and rest <= {"and", "both"} else []
 
 
 def words_of(tokens: list[Token]) -> list[str]:

@@ -106,6 +106,7 @@ HEDGES = frozenset(
     "respectively versus vs unknown unsure guess".split()
 )
 ARTICLES = frozenset({"a", "an", "the"})
+APPROXIMATE = frozenset("approximately about roughly around circa nearly".split())
 LEAD_INS = frozenset(
     "the final answer answers ans is are equals equal to thus so therefore hence we get have "
     "option choice correct value solution result 答案 答案是 答案为 答 所以 因此 故".split()
@@ -128,6 +129,7 @@ _PHRASES = {
         "all real x", "any real number", "every real number", "all real values", "set of reals",
         "set of real numbers", "reals",
     ),
+    "integers": ("all integers", "set of integers", "set of all integers", "any integer"),
     "dne": ("dne", "does not exist", "doesnt exist", "do not exist", "limit does not exist"),
     "infinite": (
         "infinitely many", "infinitely many solutions", "infinite solutions", "infinite number",
