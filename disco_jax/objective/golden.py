@@ -57,6 +57,7 @@ class Case:
         self.question_B = jnp.asarray([self.uid_Q.index(uid) for uid in uids])
         self.place_B = jnp.asarray([uids[:b].count(uid) for b, uid in enumerate(uids)])
         self.size = max(map(uids.count, self.uid_Q))
+        self.known = {}
 
     def vary(self, **change) -> "Case":
         varied = copy.copy(self)
@@ -97,23 +98,32 @@ class Case:
         logp_BT, entropy_BT = self.tokens(policy)
         return self.grid(logp_BT), batch, self.grid(entropy_BT)
 
+    def selected(self, policy=None):
+        return select(*self.given(policy)[:2])
+
+    def once(self, key, function):
+        """function(self), remembered: one trace of a loss serves all fields made of it."""
+        if key not in self.known:
+            self.known[key] = function(self)
+        return self.known[key]
+
     def loss(self, made: Objective | None = None):
-        """Loss and its gradient by rows."""
-        value = lambda policy: loss(made or self.made, *self.given(policy))[0]  # noqa: E731
-        return jax.value_and_grad(value)(self.policy)
+        """Loss and gradient by rows; of the case's own parts unless another objective is given."""
+        if made is None:
+            return self.once(str(self.parts), lambda case: case.loss(case.made))
+        return jax.value_and_grad(lambda policy: loss(made, *self.given(policy))[0])(self.policy)
 
     def kl(self, policy=None):
         """The penalty's estimate."""
-        logp_QNT, batch, _ = self.given(policy)
-        return self.made.penalty.kl(*select(logp_QNT, batch))
+        return self.made.penalty.kl(*self.selected(policy))
 
     def penalty(self):
         """The penalty and its gradient by rows."""
-        value = lambda policy: self.made.penalty.cost(self.kl(policy))  # noqa: E731
-        return jax.value_and_grad(value)(self.policy)
+        cost = self.made.penalty.cost
+        return jax.value_and_grad(lambda policy: cost(self.kl(policy)))(self.policy)
 
     def compare(self):
-        return compare(self.made, *select(*self.given()[:2]))
+        return compare(self.made, *self.selected())
 
     def advantage(self):
         """The advantage by rows that the question weight stands for: w / p or -w / (1 - p)."""
