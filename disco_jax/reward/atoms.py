@@ -1,11 +1,10 @@
 """The atoms of the reader: numbers, symbols, fractions, roots, functions, brackets, matrices."""
 
 from disco_jax.reward import brackets, functions
+from disco_jax.reward.cursor import Cursor
 from disco_jax.reward.tokens import Token
 from disco_jax.reward.tree import Node, Unreadable, node, num, sym
-from disco_jax.reward.words import CURRENCY, HEDGES, unit_key
-
-MAX_DEPTH = 80
+from disco_jax.reward.words import CURRENCY
 
 GREEK = frozenset(
     "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi "
@@ -21,200 +20,10 @@ ACCENTS = frozenset(
     "mathcal mathscr mathfrak cancel overbrace underbrace".split()
 )
 FRACTIONS = frozenset({"frac", "dfrac", "tfrac", "cfrac", "sfrac", "nicefrac"})
-_OPENING = frozenset({"(", "[", "{", "|", "\\{"})
-_END = Token("end", "", 2)
 
 
-class Atoms:
-    """A cursor over tokens with everything up to `factor`. `Reader` adds the levels above."""
-
-    def __init__(self, tokens: list[Token]):
-        self.tokens = tokens
-        self.here = 0
-        self.depth = 0
-        self.bars = 0  # open | ... |
-        self.in_set = False
-        self.was_compound = False
-
-    # The cursor.
-
-    def peek(self) -> Token:
-        return self.tokens[self.here] if self.here < len(self.tokens) else _END
-
-    def ahead(self, steps: int) -> Token:
-        place = self.here + steps
-        return self.tokens[place] if place < len(self.tokens) else _END
-
-    def end_ahead(self, steps: int) -> bool:
-        return self.here + steps >= len(self.tokens)
-
-    def at_end(self) -> bool:
-        return self.here >= len(self.tokens)
-
-    def take(self) -> Token:
-        token = self.peek()
-        self.here += 1
-        return token
-
-    def skip(self, steps: int) -> None:
-        self.here += steps
-
-    def starts(self, character: str) -> bool:
-        token = self.peek()
-        return token.kind == "op" and token.text == character
-
-    def is_command(self, *names: str) -> bool:
-        token = self.peek()
-        return token.kind == "cmd" and token.text in names
-
-    def peek_key(self) -> str:
-        r"""The next token as the word tables spell it: `or`, `\lor`, `mod`."""
-        token = self.peek()
-        if token.kind == "cmd" and token.text in ("land", "lor", "wedge", "vee"):
-            return "\\" + token.text
-        return token.text.lower() if token.kind in ("word", "run") else token.text
-
-    def expect(self, kind: str, text: str) -> None:
-        token = self.take()
-        if token.kind != kind or token.text != text:
-            raise Unreadable(f"{token.text!r} in place of {text!r}")
-
-    def enter(self) -> None:
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise Unreadable("too deep")
-
-    def leave(self) -> None:
-        self.depth -= 1
-
-    # Factors.
-
-    def starts_factor(self) -> bool:
-        """Whether a factor can begin here without a sign of multiplication."""
-        token = self.peek()
-        if token.kind in ("num", "base", "{"):
-            return True
-        if token.kind == "run":
-            return (
-                token.text.lower() not in HEDGES
-                and token.text != "U"
-                and (not functions.is_unit_run(self))
-                and token.text.lower() not in ("and", "mod", "percent")
-            )
-        if token.kind == "word":
-            return token.text in functions.FUNCTIONS or (
-                len(token.text) == 1 and token.text.isascii() and unit_key(token.text) is None
-            )
-        if token.kind == "op":
-            if token.text == "|":
-                return self.bars == 0
-            if token.text == "(" and self.ahead(1).text.lower() in ("mod", "bmod", "pmod", "or"):
-                return False
-            return token.text == "(" or (token.text == "[" and not self.closes_half_open())
-        if token.kind == "cmd":
-            return (
-                token.text in FRACTIONS
-                or token.text in GREEK - {"circ", "star"}
-                or token.text in CONSTANTS
-                or token.text in functions.FUNCTIONS
-                or token.text in ACCENTS
-                or token.text in _COMMAND_ATOMS
-            )
-        return False
-
-    def closes_half_open(self) -> bool:
-        """Whether the `[` here ends an interval in the style of `[0, 1[`."""
-        after = self.ahead(1)
-        return after.kind == "end" or after.text in ("cup", "cap", "setminus", ")", "]", ",", "}")
-
-    def factor(self) -> Node:
-        """An atom and what is attached to it."""
-        self.enter()
-        token = self.peek()
-        base = self.atom()
-        if token.kind == "num" and self.starts("_"):
-            raise Unreadable("a subscript on a number")
-        while not self.at_end():
-            if self.starts("^"):
-                base = self.power(base)
-            elif self.starts("!"):
-                self.take()
-                double = self.starts("!")
-                if double:
-                    self.take()
-                if self.starts("!"):
-                    raise Unreadable("more than two factorial signs")
-                base = node("call", "factorial2" if double else "factorial", base)
-            elif self.starts("'"):
-                base = self.primed(base)
-            elif self.starts("_"):
-                base = self.subscripted(base)
-            elif base.op == "sym" and functions.is_application(self, base.args[0]):
-                base = functions.application(self, base.args[0])
-            elif self.is_command("degree"):
-                self.take()
-                base = node("unit", base, (("deg", 1),))
-            else:
-                break
-        self.leave()
-        return base
-
-    def power(self, base: Node) -> Node:
-        self.expect("op", "^")
-        exponent = self.superscript()
-        if exponent == "deg":
-            scale = self.peek().text if self.peek().kind in ("run", "word") else ""
-            if scale in ("C", "F"):
-                self.take()
-            return node("unit", base, ((f"deg{scale if scale in ('C', 'F') else ''}", 1),))
-        if isinstance(exponent, str):  # primes
-            return self.prime(base, len(exponent))
-        if exponent == sym("T") and base.op in ("seq", "matrix"):
-            return brackets.transpose(base)
-        return node("pow", base, exponent)
-
-    def superscript(self) -> Node | str:
-        r"""The exponent after `^`; "deg" for a degree sign, primes as text."""
-        start = self.here
-        braced = self.peek().kind == "{"
-        if braced:
-            self.take()
-        token = self.peek()
-        if self.is_command("circ", "degree") or (
-            braced and token.kind == "word" and token.text in ("o", "circ")
-        ):
-            self.take()
-            if braced:
-                self.expect("}", "}")
-            return "deg"
-        primes = ""
-        while self.is_command("prime") or (braced and self.starts("'")):
-            self.take()
-            primes += "'"
-        if primes:
-            if braced:
-                self.expect("}", "}")
-            return primes
-        self.here = start
-        return self.exponent()
-
-    def exponent(self) -> Node:
-        """A group, or a signed number, or one token; `2^3^4` groups from the right."""
-        if self.peek().text in "+-" and self.peek().kind == "op":
-            negative = self.take().text == "-"
-            value = self.exponent()
-            return node("neg", value) if negative else value
-        if self.peek().kind == "num":
-            value = self.number_atom()
-        elif self.starts("("):
-            value = self.atom()
-        else:
-            value = self.argument()
-        if self.starts("^"):
-            self.enter()
-            value = self.power(value)
-            self.leave()
-        return value
+class Atoms(Cursor):
+    """Everything up to an atom; the levels above are in `factors` and `reader`."""
 
     def argument(self) -> Node:
         """What a command takes: a braced group, or the next digit, letter or command."""
@@ -266,34 +75,6 @@ class Atoms:
                 return node("call", "binom", top, self.sum())
         return None
 
-    def primed(self, base: Node) -> Node:
-        count = 0
-        while self.starts("'"):
-            self.take()
-            count += 1
-        return self.prime(base, count)
-
-    def prime(self, base: Node, count: int) -> Node:
-        """A derivative's mark on a symbol; minutes or seconds of arc on a number."""
-        if base.op == "sym":
-            return sym(base.args[0] + "'" * count)
-        if base.op == "num":
-            return node("unit", base, (("arcmin" if count == 1 else "arcsec", 1),))
-        raise Unreadable("a prime")
-
-    def subscripted(self, base: Node) -> Node:
-        self.expect("op", "_")
-        key = self.subscript_key()
-        if base.op == "sym":
-            return functions.combination(self, base, key) or sym(f"{base.args[0]}_{key}")
-        if base.op == "const" and base.args[0] in ("e", "i"):
-            return sym(f"{base.args[0]}_{key}")
-        if base.op == "const" and base.args[0] in ("reals", "integers", "naturals", "rationals"):
-            return sym(f"{base.args[0]}_{key}")
-        if base.op == "num":  # (63)_8: a bare number does not come here
-            return brackets.in_base(base, key)
-        raise Unreadable("a subscript")
-
     def subscript_key(self) -> str:
         """A subscript as text, its spaces and wrappers gone."""
         token = self.take()
@@ -311,8 +92,6 @@ class Atoms:
                 return "".join(parts)
             parts.append(token.text)
         raise Unreadable("an open brace")
-
-    # Atoms.
 
     def atom(self) -> Node:
         token = self.peek()
@@ -360,8 +139,8 @@ class Atoms:
         if name in FRACTIONS:
             top = self.argument()
             return node("div", top, self.argument())
-        if name in _COMMAND_ATOMS:
-            return _COMMAND_ATOMS[name](self, name)
+        if name in COMMAND_ATOMS:
+            return COMMAND_ATOMS[name](self, name)
         if name in CONSTANTS and name not in ("R", "Z", "N", "Q", "C"):
             return node("const", CONSTANTS[name])
         if name in functions.FUNCTIONS:
@@ -416,7 +195,7 @@ class Atoms:
         return node("const", CONSTANTS[key])
 
 
-_COMMAND_ATOMS = {
+COMMAND_ATOMS = {
     "sqrt": Atoms.sqrt,
     "binom": Atoms.binom,
     "dbinom": Atoms.binom,

@@ -10,7 +10,7 @@ from disco_jax.reward import exact
 from disco_jax.reward.exact import TooBig
 from disco_jax.reward.tree import Node
 
-DIGITS = 60
+DIGITS = 100
 MAX_LOG2 = 2_000_000  # binary exponent of any value
 MAX_TRIG = 10**12  # larger angles cannot be reduced with `DIGITS`
 MAX_GAMMA = 20_000

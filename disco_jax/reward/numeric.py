@@ -18,7 +18,8 @@ from disco_jax.reward.evaluate import DIGITS, Evaluator, Unsupported
 from disco_jax.reward.exact import TooBig
 from disco_jax.reward.tree import Node, children, node, num, rebuild, walk
 
-AGREE = 45  # digits that must agree
+CONSTANT_DIGITS = 320  # without symbols, where equality is not a matter of chance
+SLACK = 20  # last digits that may differ
 POINTS = 4
 WHOLE_POINTS = 24
 _WHOLE_LETTERS = frozenset("ijklmnpqNMKrs")
@@ -46,7 +47,7 @@ def real(tree: Node) -> "mpmath.mpf | None":
         return None
     number = mpmath.mpmathify(number)
     if isinstance(number, mpmath.mpc):
-        return number.real if abs(number.imag) < mpmath.mpf(10) ** -AGREE else None
+        return number.real if abs(number.imag) < mpmath.mpf(10) ** (SLACK - DIGITS) else None
     return number
 
 
@@ -180,25 +181,30 @@ def _whole_points(names: set[str]) -> list[dict]:
 
 
 def _equal_at(trees: tuple[Node, Node], point: dict, base: int | None) -> bool:
-    """Equal at one point; a point at which both have no value says nothing against equality."""
+    """Equal at one point, to more digits where nothing is left to chance (no symbols)."""
+    digits = DIGITS if point else CONSTANT_DIGITS
     values = []
     for tree in trees:
         try:
-            values.append(Evaluator(point, base, DIGITS).value(tree))
+            values.append(_settled(tree, point, base, digits))
         except ZeroDivisionError:
             raise Unsupported("division by zero") from None
     a, b = values
     if not (mpmath.isfinite(a) and mpmath.isfinite(b)):
         return a == b
-    if _close(a, b):
-        return True
-    if max(abs(a), abs(b)) > mpmath.mpf(10) ** -20:
-        return False
-    # Both tiny: rounding noise around zero shrinks with more digits, a small value does not.
-    fine = [Evaluator(point, base, 3 * DIGITS).value(tree) for tree in trees]
-    return _close(*fine) or max(map(abs, fine)) < mpmath.mpf(10) ** (-2 * DIGITS)
+    return _close(a, b, digits)
 
 
-def _close(a, b) -> bool:
-    with mpmath.workdps(DIGITS):
-        return abs(a - b) <= mpmath.mpf(10) ** -AGREE * max(abs(a), abs(b))
+def _settled(tree: Node, point: dict, base: int | None, digits: int):
+    """A value; exactly 0 where it is rounding noise: noise shrinks with more digits, a small
+    value does not."""
+    value = Evaluator(point, base, digits).value(tree)
+    if not mpmath.isfinite(value) or abs(value) > mpmath.mpf(10) ** (-digits // 2):
+        return value
+    finer = Evaluator(point, base, 2 * digits).value(tree)
+    return value if abs(finer) > abs(value) / 10**6 else mpmath.mpf(0)
+
+
+def _close(a, b, digits: int = DIGITS) -> bool:
+    with mpmath.workdps(digits):
+        return abs(a - b) <= mpmath.mpf(10) ** (SLACK - digits) * max(abs(a), abs(b))

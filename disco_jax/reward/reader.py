@@ -8,12 +8,12 @@ r"""Tokens -> tree: a recursive-descent reader for final answers.
     term      factors, joined by * / or by nothing
     factor    an atom with its powers, subscripts, factorials, primes
 
-Atoms are in `atoms`, tails (units, percent) in `tails`. Depth and length are bounded, so reading
+Atoms are in `atoms`, factors in `factors`, tails (units, percent) in `tails`. Depth and length are bounded, so reading
 takes time linear in the tokens but for look-ahead of fixed length.
 """
 
 from disco_jax.reward import tails
-from disco_jax.reward.atoms import Atoms
+from disco_jax.reward.factors import Factors
 from disco_jax.reward.tokens import tokenise
 from disco_jax.reward.tree import Node, Unreadable, node
 from disco_jax.reward.words import APPROXIMATE, CONNECTIVES, LEAD_INS
@@ -43,7 +43,7 @@ def read(text: str, *, thousands: bool) -> Node:
     return tree
 
 
-class Reader(Atoms):
+class Reader(Factors):
     """The levels above an atom."""
 
     def answer(self, closers: frozenset[str] = frozenset()) -> Node:

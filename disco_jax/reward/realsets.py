@@ -160,8 +160,9 @@ def _chain(variable: Node, operators: tuple, sides: tuple) -> tuple[Node, Reals]
             part = interval("(", -mpmath.inf, bound, "]" if operator == "<=" else ")")
         elif operator in (">", ">="):
             part = interval("[" if operator == ">=" else "(", bound, mpmath.inf, ")")
-        elif operator == "!=":
-            part = difference(_ALL, [Part(Edge(bound, -1), Edge(bound, 1))])
+        elif operator in ("=", "!="):
+            point = [Part(Edge(bound, -1), Edge(bound, 1))]
+            part = point if operator == "=" else difference(_ALL, point)
         else:
             return None
         result = intersection(result, part)

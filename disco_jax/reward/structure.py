@@ -119,3 +119,23 @@ def items_of(tree: Node) -> list[Node]:
     items = tree.args[1:] if tree.op == "list" else tree.args if tree.op == "set" else [tree]
     found = [value for item in items for value in spelled_out(item)]
     return found[:MAX_ITEMS]
+
+
+def rows_of(tree: Node) -> list[tuple[Node, ...]] | None:
+    """A matrix's rows; a list of lists is a matrix, a flat tuple a column."""
+    if tree.op == "matrix":
+        return list(tree.args[1])
+    if tree.op != "seq":
+        return None
+    items = tree.args[2:]
+    if all(item.op == "seq" for item in items):
+        return [item.args[2:] for item in items]
+    return [(item,) for item in items]
+
+
+def entries(tree: Node) -> list[Node] | None:
+    """The entries of a column."""
+    rows = rows_of(tree)
+    if rows is None or any(len(row) != 1 for row in rows):
+        return None
+    return [row[0] for row in rows]

@@ -69,4 +69,5 @@ def _is_word(token: Token) -> bool:
     if token.kind != "run":
         return False
     capitalised = len(text) > 2 and text[0].isupper() and text[1:].islower()
-    return len(text) > 4 or capitalised or text.lower() in SHORT_WORDS
+    initials = len(text) > 2 and text.isupper()
+    return len(text) > 4 or capitalised or initials or text.lower() in SHORT_WORDS

@@ -55,7 +55,7 @@ _COMMAS = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")
 _COMMAND = re.compile(r"\\([A-Za-z]+\*?|[^A-Za-z])", re.DOTALL)
 _LETTERS = re.compile(r"[A-Za-z]+")
 _WORD = re.compile(r"(?:[^\W\d_]|(?<=[^\W\d_])'(?=s\b))+")
-_OPERATORS = frozenset("+-*/^_=<>!()[]|,;:'&%.~?\"@#$€£¥₹₩")
+_OPERATORS = frozenset("+-*/^_=<>!()[]|,;:'&%.~?\"@#$€£¥₹₩¢")
 
 
 def tokenise(text: str, *, thousands: bool) -> list[Token]:

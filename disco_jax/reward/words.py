@@ -87,7 +87,7 @@ COMPOUND = {
     "mps": (("m", 1), ("s", -1)),
     "fps": (("ft", 1), ("s", -1)),
 }
-CURRENCY = {"\\$": "usd", "$": "usd", "\\euro": "eur", "€": "eur", "\\pounds": "gbp",
+CURRENCY = {"\\$": "usd", "$": "usd", "\\euro": "eur", "€": "eur", "¢": "cent", "\\pounds": "gbp",
             "£": "gbp", "¥": "jpy", "\\yen": "jpy", "₹": "inr", "₩": "krw"}  # fmt: skip
 POWERS = {"square": 2, "sq": 2, "squared": 2, "cubic": 3, "cu": 3, "cubed": 3}
 NO_UNIT = {"unit", "units"}
