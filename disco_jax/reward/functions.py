@@ -146,16 +146,17 @@ def application(atoms: "Atoms", name: str) -> Node:
 
 
 def combination(atoms: "Atoms", base: Node, key: str) -> Node | None:
-    """`C_{12}^{4}` as a binomial coefficient; None for any other subscript."""
+    """`C_{12}^{4}` as a binomial coefficient; None (nothing consumed) for anything else."""
     if base != sym("C") or not (key.isdigit() and len(key) < 6 and atoms.starts("^")):
         return None
-    start = atoms.here
-    atoms.take()
-    top = atoms.exponent()
-    if top.op != "num" or top.args[0].denominator != 1 or not 0 <= top.args[0] <= int(key):
-        atoms.here = start
+    braced = atoms.ahead(1).kind == "{"
+    top = atoms.ahead(2 if braced else 1)
+    if top.kind != "num" or not top.text.isdigit() or not 0 <= top.value <= int(key):
         return None
-    return node("call", "binom", num(int(key)), top)
+    if braced and atoms.ahead(3).kind != "}":
+        return None
+    atoms.skip(4 if braced else 2)
+    return node("call", "binom", num(int(key)), num(top.value))
 
 
 def is_unit_run(atoms: "Atoms") -> bool:

@@ -9,7 +9,8 @@ from fractions import Fraction
 
 MAX = 64
 _DECIMAL = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)")
-_FRACTION = re.compile(r"([+-]?)\s*(?:\\[dt]?frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}|(\d+)/(\d+))")
+_ARGUMENT = r"\s*(?:\{\s*(\d+)\s*\}|(\d))"
+_FRACTION = re.compile(rf"([+-]?)\s*(?:\\[dt]?frac{_ARGUMENT}{_ARGUMENT}|(\d+)/(\d+))")
 
 
 def number(text: str) -> Fraction | None:
@@ -23,10 +24,10 @@ def number(text: str) -> Fraction | None:
         sign, digits = match.groups()
         return Fraction(sign + digits.rstrip(".") if digits != "." else "0")
     if match := _FRACTION.fullmatch(text):
-        sign, top, bottom, top_, bottom_ = match.groups()
-        denominator = int(bottom or bottom_)
-        if denominator:
-            value = Fraction(int(top or top_), denominator)
+        sign, *digits = match.groups()
+        top, bottom = (int(part) for part in digits if part)
+        if bottom:
+            value = Fraction(top, bottom)
             return -value if sign == "-" else value
     return None
 

@@ -23,9 +23,15 @@ from typing import Any
 from disco_jax.reward import policies
 from disco_jax.reward.verdict import Outcome, Verdict
 
+JOIN_S = 5.0  # a thread notices the death of its worker at once
+WATCH_S = 0.25  # between looks at a worker's memory, where the kernel does not bound it
+PATIENCE = 2  # further periods for a worker that the machine keeps from running
+IDLE_MIB = 64  # resident, of an idle worker
 START_S = 60.0  # a fresh interpreter answers within this, or grading stops with an error
 REMEMBERED = 20_000  # outcomes kept, so that a repeated answer is judged once
 LONGEST_KEY = 8_000  # texts longer than this are judged anew
+
+_UNBOUNDED = sys.platform == "darwin"  # its kernel does not enforce RLIMIT_AS
 
 _START = (
     "import sys; sys.path[:] = {path!r}; from disco_jax.reward import worker; "
@@ -66,6 +72,7 @@ class Grader:
         self._limits = (policy, float(timeout_s), int(memory_mib))
         self._tasks: queue.SimpleQueue = queue.SimpleQueue()
         self._workers: list[_Worker] = []
+        self._threads: list[threading.Thread] = []
         self._most = workers
         self._lock = threading.Lock()
         self._waiting: dict[tuple, list[Future]] = {}
@@ -80,14 +87,17 @@ class Grader:
         self.close()
 
     def close(self) -> None:
-        """Kills the workers; answers still waiting are cancelled."""
+        """Ends the workers at once; answers still waiting get a RuntimeError."""
         with self._lock:
             self._closed = True
             waiting = [future for futures in self._waiting.values() for future in futures]
             self._waiting.clear()
         self._finalizer()
         for future in waiting:
-            future.cancel()
+            future.set_exception(RuntimeError("Grader: closed before this answer was judged"))
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(JOIN_S)
 
     def submit(self, response: str, golds: Any) -> "Future[Verdict]":
         """Starts grading one response and returns at once.
@@ -119,15 +129,20 @@ class Grader:
                 self._waiting[key] = [future]
                 self._tasks.put(key)
                 if len(self._workers) < min(self._most, len(self._waiting)):
-                    self._workers.append(_Worker(*self._limits))
-                    thread = threading.Thread(
-                        target=_serve,
-                        args=(weakref.ref(self), self._tasks, self._workers[-1]),
-                        name="grader",
-                        daemon=True,
-                    )
-                    thread.start()
+                    self._add_worker()
         return future
+
+    def _add_worker(self) -> None:
+        worker = _Worker(*self._limits)
+        thread = threading.Thread(
+            target=_serve,
+            args=(weakref.ref(self), self._tasks, worker),
+            name="grader",
+            daemon=True,
+        )
+        self._workers.append(worker)
+        self._threads.append(thread)
+        thread.start()
 
     def grade(self, pairs: Iterable[tuple[str, Any]]) -> list[Verdict]:
         """The verdicts of `(response, golds)` pairs, in their order."""
@@ -170,7 +185,7 @@ def _stop(tasks: queue.SimpleQueue, workers: list["_Worker"]) -> None:
         worker.retire()
 
 
-def _starved(pid: int) -> bool:
+def starved(pid: int) -> bool:
     """Whether a process wants to run but had less than half a core since it started to.
 
     Without this, a busy machine turns right answers into timeouts, in bursts. Linux only;
@@ -189,6 +204,12 @@ def _starved(pid: int) -> bool:
     return state == "R" and used < 0.1
 
 
+def resident_mib(pid: int) -> float:
+    """Memory of a process in MiB, as `ps` says; 0 where it has ended."""
+    shown = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True)
+    return int(shown.stdout.strip() or 0) / 1024
+
+
 class _Gone(Exception):
     """The worker's process ended without an answer."""
 
@@ -202,6 +223,7 @@ class _Worker:
 
     def __init__(self, policy: str, timeout_s: float, memory_mib: int):
         self._timeout_s = timeout_s
+        self._memory_mib = memory_mib
         self._command = [
             sys.executable,
             "-c",
@@ -279,24 +301,31 @@ class _Worker:
 
     def _read_line(self, timeout_s: float) -> bytes:
         """One line of the worker's output; raises `_Late` or `_Gone`."""
-        deadline = time.monotonic() + timeout_s
-        patience = 2  # further periods for a worker that the machine keeps from running
-        handle = self._process.stdout.fileno()
+        process = self._process
+        handle = process.stdout.fileno()
         line = b""
         with selectors.DefaultSelector() as selector:
             selector.register(handle, selectors.EVENT_READ)
             while not line.endswith(b"\n"):
-                if not selector.select(max(0.0, deadline - time.monotonic())):
-                    if not patience or not _starved(self._process.pid):
-                        raise _Late
-                    patience -= 1
-                    deadline += timeout_s
-                    continue
+                self._await(selector, process.pid, timeout_s)
                 part = os.read(handle, 65536)
                 if not part:
                     raise _Gone
                 line += part
         return line
+
+    def _await(self, selector: selectors.BaseSelector, pid: int, timeout_s: float) -> None:
+        """Returns when there is output; raises `_Late`, or `_Gone` where memory runs over."""
+        for _ in range(1 + PATIENCE):
+            deadline = time.monotonic() + timeout_s
+            while (left := deadline - time.monotonic()) > 0:
+                if selector.select(min(left, WATCH_S) if _UNBOUNDED else left):
+                    return
+                if _UNBOUNDED and resident_mib(pid) > self._memory_mib + IDLE_MIB:
+                    raise _Gone
+            if not starved(pid):
+                break
+        raise _Late
 
     def kill(self) -> None:
         """Ends the process and waits for it."""

@@ -8,8 +8,8 @@ r"""Tokens -> tree: a recursive-descent reader for final answers.
     term      factors, joined by * / or by nothing
     factor    an atom with its powers, subscripts, factorials, primes
 
-Atoms are in `atoms`, factors in `factors`, tails (units, percent) in `tails`. Depth and length are bounded, so reading
-takes time linear in the tokens but for look-ahead of fixed length.
+Atoms are in `atoms`, factors in `factors`, tails (units, percent) in `tails`. Depth and length
+are bounded, and so is the time.
 """
 
 from disco_jax.reward import tails

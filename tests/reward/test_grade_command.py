@@ -1,0 +1,74 @@
+"""`python -m disco_jax.grade`: lines in, lines out, in order, whatever the lines are."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from disco_jax import grade
+
+LINES = [
+    {"id": "a", "answer": "1+x", "gold": "x+1"},
+    {"id": "b", "response": "w</think>\\boxed{4}", "gold": ["5", "4"]},
+    {"id": "c", "response": "\\boxed{4}", "gold": 4},
+    {"id": "d", "answer": "142", "gold": 142.0},
+    {"id": "e", "response": ["w</think>\\boxed{", {"repeat": ["7", 3]}, "}"], "gold": 777},
+]
+
+
+def run(tmp_path, lines, *arguments):
+    path = tmp_path / "cases.jsonl"
+    path.write_text("\n".join(x if isinstance(x, str) else json.dumps(x) for x in lines))
+    done = subprocess.run(
+        [sys.executable, "-m", "disco_jax.grade", str(path), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+
+
+def test_verdicts_come_in_order_with_a_summary(tmp_path):
+    code, rows, summary = run(tmp_path, LINES)
+    assert code == 0
+    assert [(row["id"], row["reward"]) for row in rows] == list(
+        zip("abcde", [1, 1, 0, 1, 1], strict=True)
+    )
+    assert all(set(row) == {"id", "reward", "reason", "ms"} for row in rows)
+    assert "5 graded under math" in summary and "4 right (80.0%)" in summary
+    assert "no_think_close" in summary
+
+
+def test_a_malformed_line_is_named_and_the_rest_goes_on(tmp_path):
+    lines = ["{not json", "[1]", {"id": "x", "answer": "5"}, {"answer": "5", "gold": "5"}]
+    lines += [{"id": "y", "response": {"dance": 1}, "gold": "5"}, "", LINES[0]]
+    code, rows, _ = run(tmp_path, lines)
+    assert code == 1
+    assert [row["reward"] for row in rows] == [0, 0, 0, 1, 0, 1]
+    assert [row["id"] for row in rows] == [1, 2, "x", 4, "y", "a"]
+    for row, number in ((rows[0], 1), (rows[1], 2), (rows[2], 3), (rows[4], 5)):
+        assert row["reason"].startswith(f"error: line {number}:")
+
+
+def test_the_policy_is_an_argument(tmp_path):
+    _, rows, _ = run(tmp_path, LINES, "--policy", 'math(think="none")', "--workers", "1")
+    assert [row["reward"] for row in rows] == [1, 1, 1, 1, 1]
+
+
+def test_a_wrong_policy_or_file_is_told_in_one_line(tmp_path):
+    code, rows, error = run(tmp_path, LINES, "--policy", "maths")
+    assert (code, rows) == (2, []) and "did you mean 'math'" in error
+    with pytest.raises(SystemExit) as stop:
+        grade.main([str(tmp_path / "absent.jsonl")])
+    assert stop.value.code == 2
+
+
+def test_recipes():
+    assert grade.text_of(["a", {"repeat": [["b", "c"], 2]}]) == "abcbc"
+    assert grade.text_of({"chr": [65, 0x1F4A9]}) == "A\U0001f4a9"
+    assert grade.text_of({"numbers": [0, 3, ","]}) == "0,1,2"
+    assert grade.text_of({"canary": True}) == grade.CANARY
+    for wrong in ({}, {"repeat": ["a"]}, {"repeat": ["a", "b"]}, 5, {"canary": False}):
+        with pytest.raises(ValueError, match="recipe"):
+            grade.text_of(wrong)
