@@ -62,10 +62,10 @@ def get_config(method: str = "disco_logl") -> ml_collections.ConfigDict:
     c.optimizer.weight_decay = 0.01  # on every parameter
     c.optimizer.clip_norm = 1.0  # global norm
 
-    c.update = ml_collections.ConfigDict()
-    c.update.row_tokens = 9216  # L, of a packed row; at least prompt_tokens + max_tokens - 1
-    c.update.rows = 8  # B, of a micro-batch, over all devices
-    c.update.head_chunk = 1024  # tokens whose logits exist at once
+    c.packing = ml_collections.ConfigDict()
+    c.packing.row_tokens = 9216  # L, of a packed row; at least prompt_tokens + max_tokens - 1
+    c.packing.rows = 8  # B, of a micro-batch, over all devices
+    c.packing.head_chunk = 1024  # tokens whose logits exist at once
 
     c.mesh = (1, -1, 1)  # data, fsdp, tensor; -1 takes the devices that are left
 

@@ -13,6 +13,14 @@ from typing import Any, NamedTuple
 OK, WRONG, STOPPED = 0, 2, 75
 
 
+_USAGE = """usage: python -m disco_jax.COMMAND --config=FILE[:ARGUMENT] --workdir=DIR [overrides]
+
+  --config=configs/arithmetic.py:grpo   a configuration file, and what its get_config takes
+  --workdir=runs/first                  the folder of the run; the same folder continues it
+  --config.steps=100                    any key of the file; configs/base.py lists and explains them
+"""
+
+
 class UserError(Exception):
     """Something the user can mend; the text says what, where, the value, and the mend."""
 
@@ -54,6 +62,9 @@ def _parse(argv: list[str]) -> Command:
         text = "Configuration file, for instance configs/arithmetic.py"
         return values, config_flags.DEFINE_config_file("config", None, text, flag_values=values)
 
+    if {"--help", "-h"} & set(argv):
+        print(_USAGE)
+        sys.exit(OK)
     values, config = define()
     workdir = flags.DEFINE_string(
         "workdir", None, "Folder of the run; the same folder continues it", flag_values=values
@@ -63,18 +74,22 @@ def _parse(argv: list[str]) -> Command:
         left = values(argv)
         if len(left) > 1:
             raise UserError(f"unexpected argument {left[1]!r}; flags look like --config.key=value")
-        if config.value is None or workdir.value is None:
+        if values["config"].value is None or workdir.value is None:
             raise UserError("both are needed: --config=configs/NAME.py --workdir=DIR")
         base_values, base = define()
         base_values([argv[0], f"--config={config_flags.get_config_filename(values['config'])}"])
+        command = Command(config.value, base.value, pathlib.Path(workdir.value))
+        command.config.lock()  # touches the configuration: one that failed to load raises here
+        return command
     except (flags.Error, AttributeError, KeyError, OSError, TypeError, ValueError) as error:
-        if any("--help" in a for a in argv):
-            raise UserError(values.get_help()) from None
         raise UserError(_one_line(error)) from error
     finally:
         sys.path.pop(0)
-    return Command(config.value, base.value, pathlib.Path(workdir.value))
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+    """The last line of a text that quotes a traceback (a configuration that raises), or all."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if any(line.startswith("Traceback") for line in lines) or "Traceback" in lines[0]:
+        return lines[-1]
+    return " ".join(lines)

@@ -57,9 +57,9 @@ CHECKS: list[Check] = [
     ("optimizer.eps", *_positive()),
     ("optimizer.weight_decay", *_at_least(0)),
     ("optimizer.clip_norm", *_positive()),
-    ("update.row_tokens", *_at_least(1)),
-    ("update.rows", *_at_least(1)),
-    ("update.head_chunk", *_at_least(1)),
+    ("packing.row_tokens", *_at_least(1)),
+    ("packing.rows", *_at_least(1)),
+    ("packing.head_chunk", *_at_least(1)),
     ("mesh", lambda m: len(m) == 3 and all(x == -1 or x >= 1 for x in m), "three sizes, one -1"),
     ("eval.every", *_at_least(1)),
     ("eval.samples", *_at_least(1)),
@@ -97,10 +97,10 @@ def check(config: Any) -> None:
             f" config.minibatches={config.minibatches}"
         )
     longest = config.data.prompt_tokens + config.rollout.max_tokens - 1
-    if config.update.row_tokens < longest:
+    if config.packing.row_tokens < longest:
         raise UserError(
-            f"config.update.row_tokens={config.update.row_tokens} cannot hold the longest sequence:"
-            f" data.prompt_tokens={config.data.prompt_tokens} +"
+            f"config.packing.row_tokens={config.packing.row_tokens} cannot hold the longest"
+            f" sequence: data.prompt_tokens={config.data.prompt_tokens} +"
             f" rollout.max_tokens={config.rollout.max_tokens} - 1 = {longest}"
         )
 

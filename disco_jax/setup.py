@@ -23,6 +23,7 @@ from disco_jax.reward import Grader, self_check
 from disco_jax.rollout.engine import Engine, EngineConfig
 from disco_jax.update.gradient import Gradient
 from disco_jax.update.optimizer import make_optimizer
+from disco_jax.update.passes import Passes
 from disco_jax.update.step import Updater
 
 ASSETS = pathlib.Path(disco_jax.__file__).parent / "assets"
@@ -163,18 +164,17 @@ def make_updater(config: Any, model: Model, objective: Objective, mesh: Mesh) ->
         config.rollout.max_tokens,
     )
     longest = config.data.prompt_tokens + config.rollout.max_tokens - 1
-    certain = config.update.rows * (config.update.row_tokens // longest)
-    gradient = Gradient(
+    certain = config.packing.rows * (config.packing.row_tokens // longest)
+    passes = Passes(
         model.dims,
-        objective,
         mesh,
         shape=shape,
         temperature=config.rollout.temperature,
         dtype=jnp.dtype(config.model.dtype),
         remat=config.model.remat,
-        chunk=config.update.head_chunk,
-        single=certain >= shape[0] * shape[1],
+        chunk=config.packing.head_chunk,
     )
+    gradient = Gradient(passes, objective, single=certain >= shape[0] * shape[1])
     ref_params = None
     if objective.needs_ref:
         params = weights.load(model.folder, model.dims)
@@ -183,9 +183,8 @@ def make_updater(config: Any, model: Model, objective: Objective, mesh: Mesh) ->
         return Updater(
             gradient,
             make_optimizer(**config.optimizer),
-            mesh,
-            row_tokens=config.update.row_tokens,
-            rows=config.update.rows,
+            row_tokens=config.packing.row_tokens,
+            rows=config.packing.rows,
             ref_params=ref_params,
         )
     except ValueError as error:

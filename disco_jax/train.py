@@ -132,43 +132,60 @@ def train(command: Command) -> int:
     """Runs or continues the run of a workdir; returns the exit code."""
     config = command.config
     stop = _StopSignal()
-    with Progress(config.steps) as progress:
-        trainer = Trainer(config, progress)
-        records = workdir.Workdir(command, trainer.train_set, progress)
-        checkpoints = Checkpoints(
-            command.workdir / "checkpoints", keep=config.checkpoint.keep, say=progress.say
-        )
-        with progress.phase("loading the policy"):
+    starting = Progress(config.steps)
+    trainer = Trainer(config, starting)
+    records = workdir.Workdir(command, trainer.train_set)
+    starting.say(records.overview())
+    folder, keep = command.workdir / "checkpoints", config.checkpoint.keep
+    try:
+        checkpoints = Checkpoints(folder, keep=keep, say=starting.say)
+        with starting.phase("loading the policy"):
             state = trainer.start()
-        try:
             found = checkpoints.restore(state)
-        except ValueError as error:
-            raise UserError(str(error)) from error
-        first, state = found or (0, state)
-        if found:
-            progress.say(f"continuing after step {first}")
-        records.open(first)
-        for step in range(first, config.steps + 1):
-            if step in (0, config.steps) or step % config.eval.every == 0:
-                records.evaluation(step, functools.partial(trainer.evaluate, state))
-            if step == config.steps or stop.requested:
-                break
-            state, row, rollouts = trainer.train_step(state, step)
-            records.step(step + 1, row, rollouts)
-            due = (step + 1) % config.checkpoint.every == 0 or step + 1 == config.steps
-            if due or stop.requested:
-                records.sync()
-                checkpoints.save(step + 1, state)
-        checkpoints.close()
+        if found is None:  # also finds out now whether the disk takes a checkpoint
+            checkpoints.save(0, state)
+            checkpoints.wait()
+    except (OSError, ValueError) as error:
+        raise UserError(str(error)) from error
+    first, state = found or (0, state)
+    if found:
+        starting.say(f"continuing after step {first}")
+    with Progress(config.steps, start=first) as progress:
+        records.open(first, progress)
+        step, state = _loop(trainer, records, checkpoints, state, first, stop)
         trainer.grader.close()
         if step < config.steps:
             progress.say(f"stopped after step {step}, saved; the same command continues the run")
             return STOPPED
-        if first < config.steps:
-            weights.save(command.workdir / "policy", trainer.model.dims, state.params,
-                         tokenizer_from=trainer.model.folder)  # fmt: skip
-        records.finish()
-        return OK
+        policy = command.workdir / "policy"
+        weights.save(policy, trainer.model.dims, state.params, tokenizer_from=trainer.model.folder)
+    records.finish()
+    return OK
+
+
+def _loop(
+    trainer: Trainer,
+    records: workdir.Workdir,
+    checkpoints: Checkpoints,
+    state: TrainState,
+    first: int,
+    stop: "_StopSignal",
+) -> tuple[int, TrainState]:
+    """Steps until the last one or a signal; returns the steps done, all saved, and the state."""
+    config = trainer.config
+    for step in range(first, config.steps + 1):
+        if step in (0, config.steps) or step % config.eval.every == 0:
+            records.evaluation(step, functools.partial(trainer.evaluate, state))
+        if step == config.steps or stop.requested:
+            break
+        state, row, rollouts = trainer.train_step(state, step)
+        records.step(step + 1, row, rollouts)
+        due = (step + 1) % config.checkpoint.every == 0 or step + 1 == config.steps
+        if due or stop.requested:
+            records.sync()
+            checkpoints.save(step + 1, state)
+    checkpoints.close()
+    return step, state
 
 
 class _StopSignal:

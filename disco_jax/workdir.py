@@ -11,6 +11,7 @@ summary.json, curves.png, report.html   written at the end
 import json
 import os
 import pathlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -30,11 +31,11 @@ SETTLED = 2  # steps after which nothing may be compiled any more
 class Workdir:
     """Writes what a run leaves behind; rows are on file once, however often it is restarted."""
 
-    def __init__(self, command: Command, train_set: QuestionSet, progress: Progress):
+    def __init__(self, command: Command, train_set: QuestionSet):
         """Raises UserError where the folder holds another run or cannot be written."""
-        self.path, self.train_set, self.progress = command.workdir, train_set, progress
+        self.path, self.train_set = command.workdir, train_set
         self.config = json.loads(command.config.to_json_best_effort())
-        base = json.loads(command.base.to_json_best_effort())
+        self._base = json.loads(command.base.to_json_best_effort())
         self._compilations = Compilations()
         self._settled_at: int | None = None
         self._steps_here = 0
@@ -42,11 +43,14 @@ class Workdir:
             self.path.mkdir(parents=True, exist_ok=True)
             self._refuse_changes()
             _write_json(self.path / "config.json", self.config)
-            _write_json(self.path / "config_base.json", base)
+            _write_json(self.path / "config_base.json", self._base)
         except OSError as error:
             raise UserError(f"--workdir={self.path}: {error}") from error
-        style = tables.Style.of(progress.stream)
-        progress.say(tables.configuration(run.flatten(self.config), run.flatten(base), style))
+
+    def overview(self) -> str:
+        """The configuration, as far as it differs from the file's values."""
+        config, base = run.flatten(self.config), run.flatten(self._base)
+        return tables.configuration(config, base, tables.Style.of(sys.stderr))
 
     def _refuse_changes(self) -> None:
         path = self.path / "config.json"
@@ -64,8 +68,9 @@ class Workdir:
                 + ". Use another --workdir, or the old values"
             )
 
-    def open(self, step: int) -> None:
+    def open(self, step: int, progress: Progress) -> None:
         """Opens the records, without the rows after `step` (they will be made again)."""
+        self.progress = progress
         self._metrics = MetricsWriter(self.path, resume_step=step)
         self._rollouts = RolloutWriter(self.path, resume_step=step)
 
@@ -77,7 +82,7 @@ class Workdir:
             self._metrics.write(step, "eval", row)
             self.progress.write(step, "eval", row)
             if step == 0:
-                style = tables.Style.of(self.progress.stream)
+                style = tables.Style.of(sys.stderr)
                 columns = {"held-out questions, starting policy": row["eval/histogram"]}
                 self.progress.say(tables.histogram(columns, style))
 
@@ -105,7 +110,7 @@ class Workdir:
         _write_json(self.path / "summary.json", self._summary(found))
         plots.save_curves(self.path)
         page = html.write_report(self.path)
-        style = tables.Style.of(self.progress.stream)
+        style = tables.Style.of(sys.stderr)
         self.progress.say("\n" + tables.before_after(found.before, found.after, style))
         self.progress.say(f"\nreport: {page}")
 

@@ -41,7 +41,7 @@ def pack(rollouts: Rollouts, row_tokens: int, rows: int) -> list[MicroBatch]:
     need = np.where(rollouts.length_QN > 0, need_QN, 0).reshape(-1)
     if need.max(initial=0) > row_tokens:
         raise ValueError(
-            f"update.row_tokens={row_tokens} is shorter than a sequence of {need.max()} tokens;"
+            f"packing.row_tokens={row_tokens} is shorter than a sequence of {need.max()} tokens;"
             " it must be at least data.prompt_tokens + rollout.max_tokens - 1"
         )
     row_of, used = _first_fit(need, row_tokens)

@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.sharding import Mesh
 
 from disco_jax.model import mesh as meshes
 from disco_jax.types import Array, Batch, Mean, Metrics, Rollouts
 from disco_jax.update import packing
-from disco_jax.update.gradient import Figures, Gradient
+from disco_jax.update.gradient import Gradient
 from disco_jax.update.packing import MicroBatch
+from disco_jax.update.passes import Figures
 
 
 class TrainState(NamedTuple):
@@ -30,6 +30,7 @@ class Minibatch(NamedTuple):
     micros: list[MicroBatch]
     batch: Batch
     old: Figures
+    logp_sampler_QNT: Array
 
 
 class Updater:
@@ -39,7 +40,6 @@ class Updater:
         self,
         gradient: Gradient,
         optimizer: optax.GradientTransformation,
-        mesh: Mesh,
         *,
         row_tokens: int,
         rows: int,
@@ -47,22 +47,24 @@ class Updater:
     ):
         """
         Args:
-          gradient: fixes the minibatch's shape (Q, N, T).
+          gradient: its passes fix the mesh and the minibatch's shape (Q, N, T).
           row_tokens, rows: L and B of a micro-batch.
           ref_params: the frozen reference, where the objective needs one.
 
         Raises:
           ValueError: rows do not divide over the devices.
         """
+        self.passes = gradient.passes
+        self.mesh = mesh = self.passes.mesh
         shards = mesh.shape["data"] * mesh.shape["fsdp"]
         if rows % shards:
             raise ValueError(
-                f"update.rows={rows} must be a multiple of data x fsdp = {shards} devices"
+                f"packing.rows={rows} must be a multiple of data x fsdp = {shards} devices"
             )
-        self.gradient, self.optimizer, self.mesh = gradient, optimizer, mesh
+        self.gradient, self.optimizer = gradient, optimizer
         self.row_tokens, self.rows, self.ref_params = row_tokens, rows, ref_params
         self._rows, self._everywhere = meshes.rows(mesh), meshes.replicated(mesh)
-        self._apply = jax.jit(self._apply_gradient, donate_argnums=(0, 1))
+        self._apply = jax.jit(self._apply_gradient, donate_argnums=0)
 
     def init(self, params: Any) -> TrainState:
         """The state before the first step; parameters and moments placed by the mesh's table."""
@@ -80,7 +82,7 @@ class Updater:
         Raises:
           ValueError: the number of questions is not a multiple of the minibatch's.
         """
-        size = self.gradient.shape[0]
+        size = self.passes.shape[0]
         questions = len(rollouts.prompt_length_Q)
         if questions % size:
             raise ValueError(f"{questions} questions do not divide into minibatches of {size}")
@@ -88,15 +90,17 @@ class Updater:
             part = Rollouts(*(x[start : start + size] for x in rollouts))
             micros = packing.pack(part, self.row_tokens, self.rows)
             micros = jax.device_put(micros, self._rows)
-            old = self.gradient.figures(params, micros)
+            old = self.passes.figures(params, micros)
             ref = None
             if self.ref_params is not None:
-                ref = self.gradient.figures(self.ref_params, micros).logp_QNT
-            mask_QNT = np.arange(self.gradient.shape[2]) < part.length_QN[..., None]
-            arrays = (mask_QNT, reward_QN[start : start + size].astype(np.float32))
-            mask_QNT, minibatch_reward_QN = jax.device_put(arrays, self._everywhere)
-            batch = Batch(mask_QNT, minibatch_reward_QN, old.logp_QNT, ref)
-            yield Minibatch(micros, batch, old)
+                ref = self.passes.figures(self.ref_params, micros).logp_QNT
+            mask_QNT = np.arange(self.passes.shape[2]) < part.length_QN[..., None]
+            reward = reward_QN[start : start + size].astype(np.float32)
+            mask_QNT, reward, logp_sampler_QNT = jax.device_put(
+                (mask_QNT, reward, part.logp_QNT), self._everywhere
+            )
+            batch = Batch(mask_QNT, reward, old.logp_QNT, ref)
+            yield Minibatch(micros, batch, old, logp_sampler_QNT)
 
     def update(
         self, state: TrainState, minibatch: Minibatch, known: Figures | None = None
@@ -147,15 +151,27 @@ class Updater:
         return TrainState(params, opt_state, state.step), metrics
 
 
-@jax.jit
-def _sum_where(x_QNT: Array, mask_QNT: Array) -> Mean:
-    return Mean(jnp.sum(jnp.where(mask_QNT, x_QNT, 0.0)), jnp.sum(mask_QNT, dtype=jnp.float32))
-
-
 def _figure_metrics(minibatch: Minibatch) -> Metrics:
-    """Entropy of pi_old, at the sampling temperature and at 1, token means."""
-    mask_QNT = minibatch.batch.mask_QNT
+    return _old_metrics(minibatch.old, minibatch.batch, minibatch.logp_sampler_QNT)
+
+
+@jax.jit
+def _old_metrics(old: Figures, batch: Batch, logp_sampler_QNT: Array) -> Metrics:
+    """Of pi_old, over response tokens: its entropy, and how far sampler and trainer are apart.
+
+    `kl/floor` is the k1 estimate of KL(sampler || trainer) for the same weights. What it is above
+    0, numerics alone account for; a delta near it cannot be held.
+    """
+    mask_QNT = batch.mask_QNT
+    count = jnp.sum(mask_QNT, dtype=jnp.float32)
+
+    def mean(x_QNT: Array) -> Mean:
+        return Mean(jnp.sum(jnp.where(mask_QNT, x_QNT, 0.0)), count)
+
+    gap_QNT = logp_sampler_QNT - old.logp_QNT
     return {
-        "entropy/mean": _sum_where(minibatch.old.entropy_QNT, mask_QNT),
-        "entropy/at_1": _sum_where(minibatch.old.entropy_raw_QNT, mask_QNT),
+        "entropy/mean": mean(old.entropy_QNT),
+        "entropy/at_1": mean(old.entropy_raw_QNT),
+        "kl/floor": mean(gap_QNT),
+        "kl/floor_abs": mean(jnp.abs(gap_QNT)),
     }

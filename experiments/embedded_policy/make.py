@@ -49,14 +49,20 @@ def make_tokenizer(folder: pathlib.Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def make_examples(tokenizer, size: int, digits: int) -> Rollouts:
-    """Worked examples in the shape of rollouts, one response per question."""
+def make_examples(tokenizer, size: int, digits: int, direct: float) -> Rollouts:
+    """Right answers in the shape of rollouts, one per question.
+
+    A share `direct` of them goes to the box at once, the others work the steps out first.
+    """
     questions = arithmetic("train", size, seed=1_000_003, digits=digits)
     prompt = [tokenizer.encode_prompt(q.problem) for q in questions]
-    answer = [
-        [*tokenizer.inner.encode(worked_example(q), add_special_tokens=False), tokenizer.eos_ids[0]]
-        for q in questions
-    ]
+    rng = np.random.default_rng(0)
+    answer = []
+    for question in questions:
+        lines = worked_example(question).split("\n")
+        text = lines[-1] if rng.random() < direct else "\n".join(lines)
+        ids = tokenizer.inner.encode(text, add_special_tokens=False)
+        answer.append([*ids, tokenizer.eos_ids[0]])
     prompt_QP, prompt_length_Q = prompts.pad_prompts(
         prompt, max(map(len, prompt)), tokenizer.pad_id
     )
@@ -102,11 +108,12 @@ def main() -> None:
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--examples", type=int, default=40_000)
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--lr", type=float, default=2e-3)
+    parser.add_argument("--batch", type=int, default=48)
+    parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--width", type=int, default=96)
     parser.add_argument("--layers", type=int, default=3)
     parser.add_argument("--digits", type=int, default=2)
+    parser.add_argument("--direct", type=float, default=0.5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--save-every", type=int, default=0)
     args = parser.parse_args()
@@ -126,7 +133,7 @@ def main() -> None:
         max_position=1024,
         tied=True,
     )
-    examples = make_examples(tokenizer, args.examples, args.digits)
+    examples = make_examples(tokenizer, args.examples, args.digits, args.direct)
     params = transformer.init(jax.random.key(args.seed), dims)
     schedule = optax.warmup_cosine_decay_schedule(0, args.lr, 50, args.steps, args.lr / 20)
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(schedule))
@@ -136,7 +143,7 @@ def main() -> None:
     for i in range(args.steps):
         indices = order.batch(args.examples, args.batch, args.seed, i)
         part = Rollouts(*(x[indices] for x in examples))
-        (micro, *rest) = packing.pack(part, row_tokens=128, rows=args.batch * 5 // 8)
+        (micro, *rest) = packing.pack(part, row_tokens=128, rows=args.batch // 2)
         assert not rest, "the batch takes more rows than planned for"
         params, state, value = step(params, state, micro)
         if i % 100 == 0 or i == args.steps - 1:

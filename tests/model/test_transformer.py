@@ -1,0 +1,156 @@
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from disco_jax.model import dims as model_dims
+from disco_jax.model import logprobs, transformer, weights
+from disco_jax.model.dims import ModelDims, RopeScaling
+
+FAMILIES = {
+    "llama": {"rope_scaling": RopeScaling(8.0, 1.0, 4.0, 64)},
+    "qwen2": {"tied": True},
+    "qwen3": {},
+}
+
+
+def small(family: str) -> ModelDims:
+    return ModelDims(
+        family=family,
+        vocab=31,
+        width=16,
+        layers=2,
+        heads=4,
+        kv_heads=2,
+        head_dim=8,
+        mlp=24,
+        max_position=64,
+        **FAMILIES[family],
+    )
+
+
+def hidden(params, dims, tokens_BL, segment_BL=None, position_BL=None, remat="none"):
+    B, L = tokens_BL.shape
+    if position_BL is None:
+        position_BL = jnp.tile(jnp.arange(L), (B, 1))
+    segment_BL = jnp.ones((B, L), jnp.int32) if segment_BL is None else segment_BL
+    return transformer.hidden_states(
+        params, dims, tokens_BL, position_BL, segment_BL, dtype=jnp.float32, remat=remat
+    )
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_token_never_depends_on_later_ones(family):
+    dims = small(family)
+    params = transformer.init(jax.random.key(0), dims)
+    tokens_1L = jax.random.randint(jax.random.key(1), (1, 9), 0, dims.vocab)
+    changed_1L = tokens_1L.at[0, 5].set((tokens_1L[0, 5] + 1) % dims.vocab)
+    a, b = hidden(params, dims, tokens_1L), hidden(params, dims, changed_1L)
+    np.testing.assert_array_equal(a[:, :5], b[:, :5])
+    assert np.all(np.any(a[:, 5:] != b[:, 5:], axis=-1))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_packed_sequences_do_not_see_one_another(family):
+    dims = small(family)
+    params = transformer.init(jax.random.key(0), dims)
+    tokens_1L = jax.random.randint(jax.random.key(1), (1, 9), 0, dims.vocab)
+    segment_1L = jnp.array([[1, 1, 1, 1, 2, 2, 2, 2, 2]])
+    position_1L = jnp.array([[0, 1, 2, 3, 0, 1, 2, 3, 4]])
+    packed = hidden(params, dims, tokens_1L, segment_1L, position_1L)
+    np.testing.assert_allclose(packed[:, :4], hidden(params, dims, tokens_1L[:, :4]), atol=1e-5)
+    np.testing.assert_allclose(packed[:, 4:], hidden(params, dims, tokens_1L[:, 4:]), atol=1e-5)
+
+
+@pytest.mark.parametrize("remat", [name for name in transformer.REMAT if name != "none"])
+def test_remat_changes_nothing(tiny, remat):
+    dims, params = tiny
+    tokens_BL = jax.random.randint(jax.random.key(1), (2, 7), 0, dims.vocab)
+
+    def value(params, remat):
+        return jnp.sum(hidden(params, dims, tokens_BL, remat=remat) ** 2)
+
+    plain = jax.grad(value)(params, "none")
+    saved = jax.grad(value)(params, remat)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), plain, saved)
+
+
+@pytest.mark.parametrize("chunk", [1, 5, 64])
+def test_token_stats_equal_the_naive_form(tiny, chunk):
+    dims, params = tiny
+    head_DV = transformer.head_weights(params, dims)
+    hidden_BLD = jax.random.normal(jax.random.key(0), (2, 7, dims.width))
+    target_BL = jax.random.randint(jax.random.key(1), (2, 7), 0, dims.vocab)
+    weight_BL = jax.random.normal(jax.random.key(2), (2, 7))
+
+    def naive(hidden_BLD, head_DV, temperature=0.6):
+        logp_BLV = jax.nn.log_softmax(hidden_BLD @ head_DV / temperature)
+        logp_BL = jnp.take_along_axis(logp_BLV, target_BL[..., None], axis=-1)[..., 0]
+        return logp_BL, -jnp.sum(jnp.exp(logp_BLV) * logp_BLV, axis=-1)
+
+    def chunked(hidden_BLD, head_DV):
+        stats = logprobs.token_stats(hidden_BLD, head_DV, target_BL, 0.6, chunk)
+        return stats.logp_BL, stats.entropy_BL
+
+    def scalar(form):
+        def value(*args):
+            logp_BL, entropy_BL = form(*args)
+            return jnp.sum(weight_BL * (logp_BL + 0.3 * entropy_BL))
+
+        return jax.value_and_grad(value, argnums=(0, 1))(hidden_BLD, head_DV)
+
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5),
+        scalar(naive),
+        scalar(chunked),
+    )
+    raw_BL = logprobs.token_stats(hidden_BLD, head_DV, target_BL, 0.6, chunk).entropy_raw_BL
+    np.testing.assert_allclose(raw_BL, naive(hidden_BLD, head_DV, 1.0)[1], rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_checkpoint_survives_the_round_trip(family, tmp_path):
+    dims = small(family)
+    params = transformer.init(jax.random.key(0), dims)
+    weights.save(tmp_path / "model", dims, params)
+    assert weights.read_dims(tmp_path / "model") == dims
+    loaded = weights.load(tmp_path / "model", dims)
+    jax.tree.map(np.testing.assert_array_equal, params, loaded)
+
+
+def test_every_wrong_tensor_is_listed(tmp_path):
+    dims = small("llama")
+    params = transformer.init(jax.random.key(0), dims)
+    weights.save(tmp_path / "model", dims, params)
+    other = dataclasses.replace(dims, mlp=32, family="qwen3", layers=1)
+    with pytest.raises(ValueError) as error:
+        weights.load(tmp_path / "model", other)
+    text = str(error.value)
+    assert "model.layers.0.self_attn.q_norm.weight: missing" in text
+    assert (
+        "model.layers.0.mlp.gate_proj.weight: shape (24, 16), config.json implies (32, 16)" in text
+    )
+    assert "model.layers.1.mlp.down_proj.weight: unexpected" in text
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"architectures": ["MixtralForCausalLM"]}, "MixtralForCausalLM"),
+        ({"use_sliding_window": True}, "sliding"),
+        ({"quantization_config": {"bits": 4}}, "quantised"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4}}, "yarn"),
+        ({"hidden_act": "gelu"}, "gelu"),
+        ({"attention_bias": True}, "attention_bias"),
+        ({"num_hidden_layers": None}, None),
+    ],
+)
+def test_unsupported_models_are_refused_by_name(change, named):
+    config = model_dims.to_hf(small("llama")) | change
+    if named is None:
+        del config["num_hidden_layers"]
+        named = "num_hidden_layers"
+    with pytest.raises(ValueError, match=named):
+        model_dims.from_hf(config)
