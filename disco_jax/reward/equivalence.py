@@ -26,6 +26,9 @@ _MEASURED = re.compile(
 )
 
 
+_GROUP_OF_ZEROS = re.compile(r"\d,0\d\d(?!\d)")  # no list is written 1,000
+
+
 class Reading(NamedTuple):
     """A text as the grader understands it."""
 
@@ -61,7 +64,8 @@ def read(text: str) -> Reading:
     trees: list[Node] = []
     words: tuple[str, ...] = ()
     trouble = ""
-    for thousands in (True, False):
+    readings = (True,) if _GROUP_OF_ZEROS.search(cleaned) else (True, False)
+    for thousands in readings:
         try:
             tokens = tokenise(cleaned, thousands=thousands)
             words = words or tuple(texts.words_of(tokens))

@@ -2,10 +2,12 @@
 
 import itertools
 
+from disco_jax.reward import numeric
 from disco_jax.reward.tree import Node, Unreadable, children, node, num, rebuild, walk
 
 MAX_CHOICES = 4  # sign choices in one expression, so 16 values
 MAX_ITEMS = 400
+ROUNDING = 0.05  # relative, at most, between a value and what is written behind an approx sign
 
 
 def canonical(tree: Node) -> Node:
@@ -48,6 +50,8 @@ def _exact_part(tree: Node) -> Node:
     if "approx" not in operators:
         return tree
     first = operators.index("approx")
+    if not _roughly_equal(sides[first], sides[first + 1]):
+        return tree
     if first == 0 and name_of(sides[0]) is None:
         return sides[0]
     if first == 0:
@@ -68,6 +72,14 @@ def _without_domains(tree: Node) -> Node:
         )
     ]
     return kept[0] if len(kept) == 1 else node("list", tree.args[0], *kept)
+
+
+def _roughly_equal(exact: Node, rounded: Node) -> bool:
+    """False where two numbers differ by more than rounding does: `5 \\approx 6` is no 5."""
+    values = [numeric.real(side) for side in (exact, rounded)]
+    if any(value is None for value in values):
+        return True
+    return abs(values[0] - values[1]) <= ROUNDING * max(map(abs, values))
 
 
 def name_of(side: Node) -> str | None:
