@@ -33,7 +33,6 @@ BY_HYPERPARAMETER = {
     "kl_loss_coef": ("penalty", "kl_ref(beta={kl_loss_coef})"),
     "lambda_kl": ("penalty", "kl_old(beta={lambda_kl})"),
     "delta": ("penalty", "squared_hinge(beta={beta}, delta={delta}, estimator={estimator!r})"),
-    "entropy_coef": ("entropy", "{entropy_coef}"),
 }
 
 

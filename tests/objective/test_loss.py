@@ -15,7 +15,11 @@ from disco_jax.objective.objective import loss, make_objective
 from disco_jax.types import Batch
 
 Q, N, T = 4, 5, 6
-VALUE_AND_GRAD = jax.jit(jax.value_and_grad(loss, argnums=1, has_aux=True), static_argnums=0)
+VALUE_AND_GRAD = jax.jit(
+    jax.value_and_grad(loss, argnums=1, has_aux=True),
+    static_argnums=0,
+    compiler_options={"xla_backend_optimization_level": 0},
+)
 
 
 @functools.cache
@@ -48,18 +52,21 @@ def minibatch(seed, dtype=np.float64, spread=0.3, drift=0.01):
     return logp_QNT, Batch(mask_QNT, reward_QN, old_QNT, ref_QNT), entropy_QNT
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_every_row_is_what_its_equations_say_in_loops(name, float64):
-    for questions in ("all", "valid", "sized"):
-        for seed in range(4):
-            given = minibatch(seed)
-            (value, _), _ = VALUE_AND_GRAD(objective(name, questions), *given)
-            np.testing.assert_allclose(value, by_loops.loss(name, *given, questions), rtol=1e-12)
+@pytest.mark.parametrize(
+    ("name", "questions"),
+    [(name, "all") for name in METHODS] + [("disco_logl", "valid"), ("dapo", "sized")],
+)
+def test_every_row_is_what_its_equations_say_in_loops(name, questions, float64):
+    for seed in range(10):
+        given = minibatch(seed)
+        (value, _), _ = VALUE_AND_GRAD(objective(name, questions), *given)
+        expected = by_loops.loss(name, *given, questions)
+        np.testing.assert_allclose(value, expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize("name", METHODS)
 @hypothesis.given(seed=st.integers(0, 2**32 - 1), extreme=st.sampled_from([0.3, 30.0, 3e3]))
-@hypothesis.settings(max_examples=20, deadline=None, derandomize=True)
+@hypothesis.settings(max_examples=15, deadline=None, derandomize=True)
 def test_gradient_is_finite_exact_under_padding_and_follows_permutations(name, seed, extreme):
     logp_QNT, batch, entropy_QNT = minibatch(seed, np.float32, spread=extreme)
     (value, _), gradient_QNT = VALUE_AND_GRAD(objective(name), logp_QNT, batch, entropy_QNT)
@@ -135,11 +142,12 @@ def test_metrics_of_two_minibatches_merge_into_those_of_both(float64):
     logp_QNT, batch, entropy_QNT = minibatch(3)
     for name, questions in (("disco_logl", "valid"), ("grpo_er", "all"), ("dapo", "sized")):
 
-        made = objective(name, questions)
-        whole, first, second = (
-            loss(made, logp_QNT[rows], Batch(*(x[rows] for x in batch)), entropy_QNT[rows])[1]
-            for rows in (slice(None), slice(0, 3), slice(3, None))
-        )
+        def metrics(*chosen, made=objective(name, questions)):  # noqa: B008
+            inside_Q11 = np.isin(np.arange(Q), chosen)[:, None, None]
+            part = batch._replace(mask_QNT=batch.mask_QNT & inside_Q11)
+            return VALUE_AND_GRAD(made, logp_QNT, part, entropy_QNT)[0][1]
+
+        whole, first, second = metrics(0, 1, 2, 3), metrics(0, 1, 2), metrics(3)
         for key in whole:
             merged = first[key].merge(second[key])
             if key in ("objective/loss", "penalty/value", "kl/over_delta"):  # one per minibatch
