@@ -143,6 +143,8 @@ class Atoms(Cursor):
             return COMMAND_ATOMS[name](self, name)
         if name in CONSTANTS and name not in ("R", "Z", "N", "Q", "C"):
             return node("const", CONSTANTS[name])
+        if name in ("max", "min") and self.starts("="):
+            return sym(name)
         if name in functions.FUNCTIONS:
             return functions.read(self, functions.FUNCTIONS[name])
         if name in GREEK:

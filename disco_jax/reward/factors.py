@@ -1,9 +1,14 @@
 """Factors: an atom with its powers, subscripts, factorials and primes."""
 
+import re
+
 from disco_jax.reward import brackets, functions
 from disco_jax.reward.atoms import ACCENTS, COMMAND_ATOMS, CONSTANTS, FRACTIONS, GREEK, Atoms
 from disco_jax.reward.tree import Node, Unreadable, node, sym
 from disco_jax.reward.words import HEDGES, unit_key
+
+
+PART = re.compile(r"[A-Ha-h]|[ivx]{1,3}")  # the names of parts of an answer
 
 
 class Factors(Atoms):
@@ -28,9 +33,11 @@ class Factors(Atoms):
         if token.kind == "op":
             if token.text == "|":
                 return self.bars == 0
-            if token.text == "(" and self.ahead(1).text.lower() in ("mod", "bmod", "pmod", "or"):
+            if self.ahead(1).text.lower() in ("mod", "bmod", "pmod", "or") or self.starts_part():
                 return False
             return token.text == "(" or (token.text == "[" and not self.closes_half_open())
+        if token.kind == "cmd" and functions.is_unit_command(self):
+            return False
         if token.kind == "cmd":
             return (
                 token.text in FRACTIONS
@@ -41,6 +48,17 @@ class Factors(Atoms):
                 or token.text in COMMAND_ATOMS
             )
         return False
+
+    def starts_part(self) -> bool:
+        r"""Whether `\text{(ii)}` begins another part of the answer here."""
+        word = self.ahead(1)
+        return (
+            self.starts("(")
+            and word.kind == "word"
+            and PART.fullmatch(word.text) is not None
+            and self.ahead(2).text == ")"
+            and not self.end_ahead(3)
+        )
 
     def closes_half_open(self) -> bool:
         """Whether the `[` here ends an interval in the style of `[0, 1[`."""

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from disco_jax.reward.tree import Node, Unreadable, node, num, sym
-from disco_jax.reward.words import COMPOUND, HEDGES, MULTIPLIERS, unit_key
+from disco_jax.reward.words import COMPOUND, HEDGES, MULTIPLIERS, PERCENT, unit_key
 
 if TYPE_CHECKING:
     from disco_jax.reward.atoms import Atoms
@@ -167,7 +167,7 @@ def is_unit_run(atoms: "Atoms") -> bool:
         before = atoms.tokens[atoms.here - 1].text if atoms.here else ""
         if token.kind != "run" or before not in (")", "]", "%", "!"):
             return False
-    if text.lower() in MULTIPLIERS or (len(text) > 3 and unit_key(text)):
+    if text.lower() in (*MULTIPLIERS, *PERCENT) or (len(text) > 3 and unit_key(text)):
         return True
     known = text in COMPOUND or unit_key(text) is not None
     if text in ("am", "pm", "AM", "PM"):
@@ -177,6 +177,18 @@ def is_unit_run(atoms: "Atoms") -> bool:
         return False
     quotient = atoms.ahead(1).text == "/" and unit_key(atoms.ahead(2).text) is not None
     return quotient or (len(text) > 1 and not _followed(atoms))
+
+
+def is_unit_command(atoms: "Atoms") -> bool:
+    r"""Whether a command after a number is a unit: `\Omega`, `\mu\text{m}`, a fraction of words."""
+    name, after = atoms.peek().text, atoms.ahead(1)
+    if atoms.here == 0 or atoms.tokens[atoms.here - 1].kind not in ("num", "}"):
+        return False
+    if name in ("Omega", "AA"):
+        return atoms.peek().space > 0 and (after.kind == "end" or after.text in (",", ")"))
+    if name == "mu":
+        return after.kind == "word" and unit_key(after.text) is not None
+    return name.endswith("frac") and after.kind == "{" and atoms.ahead(2).kind == "word"
 
 
 def _followed(atoms: "Atoms") -> bool:

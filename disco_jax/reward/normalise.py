@@ -70,6 +70,9 @@ _FOR_ALL = re.compile(
     r"|\bfor (?:all|every|any|each)\b|\\forall(?![A-Za-z]))).*$",
     re.DOTALL,
 )
+_UNEQUAL = re.compile(r"(?<=\s)!=")
+_DOUBLED = re.compile(r"\\\\(?=[A-Za-z{}])")  # a backslash escaped once too often
+_CHOOSE = re.compile(r"(?:\{\}\s*)?[_^]\s*\{?(\d+)\}?\s*(?:\\mathrm\s*\{C\}|C)\s*_\s*\{?(\d+)\}?")
 _CLOCK = re.compile(r"\b([ap])\.\s?m\b\.?", re.IGNORECASE)
 
 
@@ -84,6 +87,10 @@ def clean(text: str) -> str:
     text = _COMMENT.sub("", text)
     text = _FOR_ALL.sub("", text)
     text = _ELLIPSIS.sub(r"\\approx \1", text)
+    text = _CHOOSE.sub(r"\\binom{\1}{\2}", text.replace("\\colon", ":"))
+    text = _UNEQUAL.sub(r"\\ne ", text)
+    if "\\begin" not in text:
+        text = _DOUBLED.sub(r"\\", text)
     text = _LONE_SIGN.sub(r"\1", text)
     text = _CLOCK.sub(r"\1m", text)
     text = text.replace("\\!", "\\! ").replace("**", "^") if not _bold(text) else _unbold(text)

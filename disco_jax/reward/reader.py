@@ -13,10 +13,10 @@ are bounded, and so is the time.
 """
 
 from disco_jax.reward import tails
-from disco_jax.reward.factors import Factors
+from disco_jax.reward.factors import PART, Factors
 from disco_jax.reward.tokens import tokenise
 from disco_jax.reward.tree import Node, Unreadable, node
-from disco_jax.reward.words import APPROXIMATE, CONNECTIVES, LEAD_INS
+from disco_jax.reward.words import APPROXIMATE, CONNECTIVES, HEDGES, LABELS, LEAD_INS
 
 RELATIONS = {
     "=": "=", "<": "<", ">": ">", "le": "<=", "leq": "<=", "leqslant": "<=", "leqq": "<=",
@@ -27,6 +27,7 @@ RELATIONS = {
 _SETS = {"cup": "union", "bigcup": "union", "cap": "inter", "setminus": "minus",
          "backslash": "minus"}  # fmt: skip
 _LABEL_WORDS = 5
+_PART_VALUES = frozenset({"-", "frac", "dfrac", "tfrac", "sqrt"})
 _SKIPPED = LEAD_INS | APPROXIMATE
 
 
@@ -70,6 +71,8 @@ class Reader(Factors):
             self.take()
             kind = "comma"
         key = self.peek_key()
+        if kind is None and self.starts_part():
+            return "comma"
         if not self.at_end() and key in CONNECTIVES:
             self.take()
             kind = CONNECTIVES[key]
@@ -89,31 +92,47 @@ class Reader(Factors):
     def label(self) -> str:
         r"""Consumes `max:`, `(a)`, `the answer is` before a value; the label, or an empty text."""
         start, words = self.here, []
-        if self.starts("(") and self.ahead(1).kind == "word" and self.ahead(2).text == ")":
-            letter = self.ahead(1).text
-            if len(letter) <= 3 and not self.end_ahead(3):
-                self.skip(3)
-                return letter
-            return ""
-        while not self.at_end() and len(words) < _LABEL_WORDS:
-            token = self.peek()
-            if token.kind == "word" or (token.kind == "run" and token.text.lower() in _SKIPPED):
-                words.append(self.take().text.lower())
-            else:
-                break
+        if letter := self.part_label():
+            return letter
+        while len(words) < _LABEL_WORDS and self.starts_label_word():
+            words.append(self.take().text.lower())
         if not words or self.at_end():
             self.here = start
             return ""
-        if self.peek().text == ":":
+        known = set(words) <= _SKIPPED
+        if self.starts(":"):
             self.take()
-            return "" if set(words) <= _SKIPPED else " ".join(words)
-        if set(words) <= _SKIPPED and self.peek().text != "=":
+            return "" if known else " ".join(words)
+        if known or (words[-1] in ("is", "are", "equals") and not HEDGES & set(words)):
+            if self.starts("="):
+                self.take()
             return ""
-        if set(words) <= _SKIPPED and self.peek().text == "=":
-            self.take()
-            return ""
+        if set(words) <= LABELS and self.peek().kind == "num":
+            return " ".join(words)
         self.here = start
         return ""
+
+    def part_label(self) -> str:
+        """Consumes `(a)`, `(ii)`, `a)` before a value; empty where there is none."""
+        letter = self.ahead(1) if self.starts("(") else self.peek()
+        steps = 3 if self.starts("(") else 2
+        closes = self.ahead(steps - 1).kind == "op" and self.ahead(steps - 1).text == ")"
+        inside = self.here > 0 and self.tokens[self.here - 1].text == "("
+        if not closes or self.end_ahead(steps) or inside:
+            return ""
+        after = self.ahead(steps)
+        if letter.kind == "run" and not (after.space and PART.fullmatch(letter.text)):
+            return ""
+        if letter.kind == "run" and after.kind != "num" and after.text not in _PART_VALUES:
+            return ""
+        if letter.kind not in ("run", "word") or len(letter.text) > 3:
+            return ""
+        self.skip(steps)
+        return letter.text
+
+    def starts_label_word(self) -> bool:
+        token = self.peek()
+        return token.kind == "word" or (token.kind == "run" and token.text.lower() in _SKIPPED)
 
     def relation(self) -> Node:
         if self.peek().text in ("approx", "=") and self.peek().kind in ("cmd", "op"):

@@ -6,6 +6,8 @@ from disco_jax.reward import numeric, realsets
 from disco_jax.reward.structure import name_of
 from disco_jax.reward.tree import Node, children, rebuild, walk
 
+_NAMES = frozenset({"sym", "app", "text", "seq"})
+
 Agree = Callable[[Node, Node], bool]
 
 
@@ -41,12 +43,18 @@ def solved(tree: Node, agree: Agree) -> tuple[str | None, Node] | None:
     name = name_of(sides[0])
     if name is None and name_of(sides[-1]) and len(sides) == 2 and not _symbolic(sides[0]):
         return name_of(sides[1]), sides[0]
+    if name and sides[0].op not in _NAMES and all(_only_symbols(side) for side in sides):
+        return None  # MR = SRMC names nothing
     values = sides[1:] if name is not None else sides
     if name is None and any(_symbolic(side) for side in sides):
         return None
     if not all(agree(x, values[-1]) for x in values[:-1]):
         return None
     return name, values[-1]
+
+
+def _only_symbols(tree: Node) -> bool:
+    return all(n.op in ("sym", "mul") for n in walk(tree))
 
 
 def _symbolic(tree: Node) -> bool:

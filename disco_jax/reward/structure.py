@@ -21,6 +21,8 @@ def canonical(tree: Node) -> Node:
         return _scaled(num(-1), tree.args[0])
     if tree.op == "mul" and len(tree.args) == 2 and tree.args[1].op == "matrix":
         return _scaled(*tree.args)
+    if tree.op == "add" and all(arg.op == "matrix" for arg in tree.args):
+        return _matrix_sum(tree)
     if tree.op == "add" and any(arg.op == "unit" for arg in tree.args):
         return _unit_outside(tree)
     if tree.op == "rel":
@@ -33,6 +35,15 @@ def canonical(tree: Node) -> Node:
 def _scaled(factor: Node, matrix: Node) -> Node:
     kind, rows = matrix.args
     return node("matrix", kind, tuple(tuple(node("mul", factor, x) for x in row) for row in rows))
+
+
+def _matrix_sum(tree: Node) -> Node:
+    shapes = {tuple(map(len, matrix.args[1])) for matrix in tree.args}
+    if len(shapes) != 1:
+        return tree
+    grids = [matrix.args[1] for matrix in tree.args]
+    rows = (zip(*level, strict=True) for level in zip(*grids, strict=True))
+    return node("matrix", "p", tuple(tuple(node("add", *cell) for cell in row) for row in rows))
 
 
 def _unit_outside(tree: Node) -> Node:
@@ -93,10 +104,19 @@ def name_of(side: Node) -> str | None:
     if side.op == "seq":
         names = [name_of(item) for item in side.args[2:]]
         return None if None in names else ",".join(names)
-    if side.op == "mul" and all(part.op == "sym" for part in walk(side) if part.op != "mul"):
-        letters = [part.args[0] for part in walk(side) if part.op == "sym"]
-        if letters[0].startswith(("angle", "triangle")) or len(letters) > 3:
-            return " ".join(sorted(letters))
+    return _geometric_name(side)
+
+
+def _geometric_name(side: Node) -> str | None:
+    """`AB`, `|AB|`, `AB : CD`, `angle ABC`: capital letters without a number among them."""
+    parts = [part for part in walk(side) if part.op not in ("mul", "div", "ratio")]
+    if side.op == "call" and side.args[0] == "abs":
+        return _geometric_name(side.args[1])
+    if not all(part.op == "sym" for part in parts):
+        return None
+    letters = [part.args[0] for part in parts]
+    if letters[0].startswith(("angle", "triangle")) or all(x[0].isupper() for x in letters):
+        return f"{side.op} {' '.join(sorted(letters))}" if len(letters) < 9 else None
     return None
 
 

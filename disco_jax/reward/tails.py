@@ -11,6 +11,7 @@ from disco_jax.reward.words import (
     HEDGES,
     MULTIPLIERS,
     NO_UNIT,
+    PERCENT,
     POWERS,
     noun_key,
     unit_key,
@@ -27,10 +28,7 @@ def with_tail(reader: "Reader", value: Node) -> Node:
     """Wraps a value in the percent sign, multiplier and unit that follow it."""
     while not reader.at_end():
         token = reader.peek()
-        if token.text == "%" or (
-            token.kind in ("word", "run")
-            and token.text.lower() in ("percent", "percents", "percentage")
-        ):
+        if token.text == "%" or (token.kind in ("word", "run") and token.text.lower() in PERCENT):
             reader.take()
             value = node("percent", value)
         elif token.kind in ("word", "run") and token.text.lower() in MULTIPLIERS:
@@ -60,6 +58,8 @@ def _is_unit_word(reader: "Reader") -> bool:
     token = reader.peek()
     if token.kind == "word":
         return token.text.lower() not in CONNECTIVES and reader.ahead(1).text not in ("=", ":")
+    if token.kind == "cmd":
+        return functions.is_unit_command(reader)
     return functions.is_unit_run(reader)
 
 
@@ -104,6 +104,8 @@ def read_unit(reader: "Reader") -> UnitKey:
             elif low not in NO_UNIT:
                 parts += _parts(token.text, sign, pending)
                 pending = 1
+        elif not parts and token.kind == "cmd":
+            parts += _command_parts(reader)
         elif parts and token.text == "^" and token.kind == "op":
             reader.take()
             parts[-1][1] *= _whole(reader.exponent())
@@ -115,6 +117,23 @@ def read_unit(reader: "Reader") -> UnitKey:
         else:
             break
     return tuple(sorted((name, power) for name, power in parts if power))
+
+
+def _command_parts(reader: "Reader") -> list[list]:
+    r"""`\Omega`, `\mu\text{m}`, or a fraction of two units."""
+    name = reader.take().text
+    if name == "Omega":
+        return [["ohm", 1]]
+    if name == "mu":
+        return [[f"u{unit_key(reader.take().text)}", 1]]
+    if not name.endswith("frac"):
+        return [[name, 1]]
+    parts: list[list] = []
+    for sign in (1, -1):
+        reader.expect("{", "{")
+        parts += [[unit, sign * power] for unit, power in read_unit(reader)]
+        reader.expect("}", "}")
+    return parts
 
 
 def _joins(token: Token, parts: list) -> bool:

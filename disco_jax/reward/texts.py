@@ -17,6 +17,9 @@ def read(tokens: list[Token]) -> Node | None:
         return None
     if letters := _letters(tokens):
         return node("list", "and", *(node("sym", letter) for letter in letters))
+    parts = _parts(tokens)
+    if len(parts) > 1 and all(parts) and "or" not in {t.text.lower() for t in tokens}:
+        return node("list", "and", *(node("text", tuple(words_of(part))) for part in parts))
     words = words_of(tokens)
     if not words or len(words) > MAX_WORDS:
         return None
@@ -36,6 +39,19 @@ def _letters(tokens: list[Token]) -> list[str]:
     letters = [text for text in texts if len(text) == 1 and text.isupper()]
     rest = {text.lower() for text in texts if text not in letters}
     return letters if len(letters) > 1 and "and" in rest and rest <= {"and", "both"} else []
+
+
+def _parts(tokens: list[Token]) -> list[list[Token]]:
+    """What commas and `and` separate; a date is one part."""
+    parts: list[list[Token]] = [[]]
+    if any(token.kind == "num" for token in tokens):
+        return [tokens]
+    for token in tokens:
+        if token.text.lower() == "and" or token.text == ",":
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return parts
 
 
 def words_of(tokens: list[Token]) -> list[str]:

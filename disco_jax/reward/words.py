@@ -91,6 +91,7 @@ CURRENCY = {"\\$": "usd", "$": "usd", "\\euro": "eur", "€": "eur", "¢": "cent
             "£": "gbp", "¥": "jpy", "\\yen": "jpy", "₹": "inr", "₩": "krw"}  # fmt: skip
 POWERS = {"square": 2, "sq": 2, "squared": 2, "cubic": 3, "cu": 3, "cubed": 3}
 NO_UNIT = {"unit", "units"}
+PERCENT = frozenset("percent percents percentage pct".split())
 MULTIPLIERS = {
     "hundred": 10**2,
     "thousand": 10**3,
@@ -107,6 +108,10 @@ HEDGES = frozenset(
 )
 ARTICLES = frozenset({"a", "an", "the"})
 APPROXIMATE = frozenset("approximately about roughly around circa nearly".split())
+LABELS = frozenset(
+    "max maximum min minimum mean median mode range area perimeter volume length width height sum "
+    "product total first second third part case largest smallest greatest least".split()
+)
 LEAD_INS = frozenset(
     "the final answer answers ans is are equals equal to thus so therefore hence we get have "
     "option choice correct value solution result 答案 答案是 答案为 答 所以 因此 故".split()
