@@ -1,18 +1,10 @@
-"""What each field of a golden case is, by the paper's equations or by the official code.
+"""What each field of a golden case is, by the paper's equations."""
 
-What the official code alone does (its logged values, its hinge per micro-batch, its clamp of the
-reference KL) is needed for comparison only: it is here and not among the parts.
-"""
-
-import dataclasses
-
+import jax
 import jax.numpy as jnp
 
-from disco_jax.objective import masked
+from disco_jax.objective import masked, official
 from disco_jax.objective.golden import Case
-from disco_jax.objective.penalties import ESTIMATORS
-from disco_jax.objective.surrogates import Surrogate, split
-from disco_jax.types import Batch
 
 # A field is words: paper_grad_valid, loss_batch_tokenmean, J_alg1_all, official_policy_loss, ...
 WHAT = {"loss": (0, 1), "grad": (1, 1), "J": (0, -1), "G1": (1, -1)}  # of (loss, gradient), sign
@@ -35,7 +27,7 @@ def number(case: Case, field: str):
     if words - WORDS or len(words & set(WHAT)) != 1:
         raise KeyError(field)
     at, sign = next(WHAT[word] for word in words if word in WHAT)
-    return sign * (_official if "official" in words else _paper)(case, words)[at]
+    return sign * (official.pair if "official" in words else _paper)(case, words)[at]
 
 
 def _paper(case, words):
@@ -53,75 +45,10 @@ def _paper(case, words):
     return case.vary(**change).loss()
 
 
-def _official(case, words):
-    if "accum" in words:
-        return case.once("accum", _accumulated)
-    if "policy" in words:
-        return case.once("policy", _clamped_grpo)
-    if "pg" in words:
-        return case.vary(penalty="none").loss()
-    return case.once("official", _disco)
-
-
-def _disco(case):
-    """The gradient of factor=1; the value has beta [kl - delta]_+ kl for a hinge, and DisCO's
-    log-sum-exp appears as what carries its gradient, S / stop_gradient(S), which is 1."""
-    made = case.vary(penalty=case.parts["penalty"].replace(")", ", factor=1)")).made
-    bare = dataclasses.replace(made, penalty=made.penalty._replace(cost=jnp.zeros_like))
-
-    def carried(plus_QN, minus_QN, reward_QN, row_QN):
-        right_QN, _, valid_Q = split(reward_QN, row_QN)
-        value_Q = masked.mean(plus_QN, right_QN, -1) - case.h["tau"]
-        return jnp.where(valid_Q, value_Q, 0), valid_Q
-
-    if "tau" in case.h:
-        bare = dataclasses.replace(bare, surrogate=Surrogate(carried))
-    kl = case.kl()
-    hinge = case.h["beta"] * jnp.maximum(kl - case.h["delta"], 0) * kl
-    return case.loss(bare)[0] + hinge, case.loss(made)[1]
-
-
-def _micro(case):
-    size = len(case.arrays["uid"]) // len(case.arrays["official_kl_micro"])
-    return [case.take(slice(b, b + size)) for b in range(0, len(case.arrays["uid"]), size)]
-
-
-def _accumulated(case):
-    """Every micro-batch with its own KL and hinge, weighted by its share of the rows."""
-    losses, gradients = zip(*map(_disco, _micro(case)), strict=True)
-    return sum(losses) / len(losses), jnp.concatenate(gradients) / len(losses)
-
-
-def _clamped_kl(logp_QNT, batch):
-    kl_QNT = ESTIMATORS["k3"](batch.logp_ref_QNT - logp_QNT)
-    return masked.mean(jnp.clip(kl_QNT, -10, 10), batch.mask_QNT)
-
-
-def _clamped_grpo(case):
-    penalty = case.made.penalty._replace(kl=_clamped_kl)
-    return case.loss(dataclasses.replace(case.made, penalty=penalty))
-
-
-def _clipped(case):
-    """Share of tokens at which clipping stops the gradient."""
-    mask_BT = case.arrays["mask"] > 0
-    rows = Batch(mask_BT, case.arrays["reward"], case.arrays["old_logp"])
-    logp_BT, _ = case.tokens(case.policy)
-    ratio_BT = jnp.exp(logp_BT - rows.logp_old_QNT)
-    plus_BT, minus_BT = case.made.score.tokens(logp_BT, rows)
-    advantage_B1 = case.advantage()[:, None]
-    clipped_BT = jnp.where(advantage_B1 > 0, plus_BT < ratio_BT, minus_BT > ratio_BT)
-    return masked.mean((clipped_BT & (advantage_B1 != 0)).astype(logp_BT.dtype), mask_BT)
-
-
-def _official_clipfrac(case):
-    if "delta" in case.h:
-        return case.kl() > case.h["delta"]
-    return _clipped(case).astype(jnp.float32)  # the official code counts in float32
-
-
-def _official_kl(case):
-    return (case if "delta" in case.h else case.vary(penalty="kl_old(beta=1)")).kl()
+def _penalty(case):
+    """The penalty and its gradient by rows."""
+    cost = case.made.penalty.cost
+    return jax.value_and_grad(lambda policy: cost(case.kl(policy)))(case.policy)
 
 
 def _row_scores(case):
@@ -151,21 +78,16 @@ NAMED = {
     "kl": Case.kl,
     "kl_ref": Case.kl,
     "kl_ref_kltok": lambda case: case.vary(penalty="kl_ref(beta=1)").kl(),
-    "penalty": lambda case: case.penalty()[0],
-    "G2": lambda case: case.penalty()[1],
-    "paper_G2": lambda case: case.penalty()[1],
-    "advantage": Case.advantage,
-    "paper_advantage": lambda case: case.vary(weight="std").advantage(),
-    "clipfrac": _clipped,
+    "penalty": lambda case: _penalty(case)[0],
+    "G2": lambda case: _penalty(case)[1],
+    "paper_G2": lambda case: _penalty(case)[1],
+    "advantage": official.advantage,
+    "paper_advantage": lambda case: official.advantage(case.vary(weight="std")),
+    "clipfrac": official.clipped,
     "entropy": lambda case: case.tokens(case.policy)[1],
     "new_logp": lambda case: case.tokens(case.policy)[0],
     "mean_entropy": lambda case: masked.mean(case.tokens(case.policy)[1], case.arrays["mask"] > 0),
     "J_eq3_grpo": lambda case: -case.vary(weight="std", penalty="none").loss()[0],
     "J_eq4_sqrt_weighted": lambda case: -case.vary(weight="std", penalty="none").loss()[0],
-    "official_advantages": lambda case: case.advantage()[:, None] * (case.arrays["mask"] > 0),
-    "official_ppo_kl": _official_kl,
-    "official_kl_full": Case.kl,
-    "official_kl_micro": lambda case: jnp.stack([part.kl() for part in _micro(case)]),
-    "official_kl_loss": lambda case: _clamped_kl(*case.selected()),
-    "official_pg_clipfrac": _official_clipfrac,
 }
+NAMED |= official.NAMED

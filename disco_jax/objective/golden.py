@@ -5,7 +5,6 @@ import copy
 import jax
 import jax.numpy as jnp
 
-from disco_jax.objective import masked
 from disco_jax.objective.objective import Objective, compare, loss, make_objective, select
 from disco_jax.types import Batch
 
@@ -116,18 +115,5 @@ class Case:
         """The penalty's estimate."""
         return self.made.penalty.kl(*self.selected(policy))
 
-    def penalty(self):
-        """The penalty and its gradient by rows."""
-        cost = self.made.penalty.cost
-        return jax.value_and_grad(lambda policy: cost(self.kl(policy)))(self.policy)
-
     def compare(self):
         return compare(self.made, *self.selected())
-
-    def advantage(self):
-        """The advantage by rows that the question weight stands for: w / p or -w / (1 - p)."""
-        same_BB = self.question_B[:, None] == self.question_B
-        n_B = masked.count(same_BB, self.policy, -1)
-        p_B = jnp.where(same_BB, self.arrays["reward"], 0).sum(-1) / n_B
-        share_B = jnp.where(self.arrays["reward"] > 0.5, p_B, p_B - 1)
-        return self.made.weight(p_B, n_B) / jnp.where(share_B == 0, 1, share_B)
