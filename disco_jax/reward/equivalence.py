@@ -15,7 +15,7 @@ import mpmath
 from disco_jax.reward import compare, exact, numeric, reader, texts
 from disco_jax.reward.normalise import clean, squash
 from disco_jax.reward.policies import Choice
-from disco_jax.reward.tokens import tokenise
+from disco_jax.reward.tokens import Token, tokenise
 from disco_jax.reward.tree import Node, Unreadable
 from disco_jax.reward.verdict import Outcome
 
@@ -64,14 +64,15 @@ def read(text: str) -> Reading:
     trees: list[Node] = []
     words: tuple[str, ...] = ()
     trouble = ""
-    readings = (True,) if _GROUP_OF_ZEROS.search(cleaned) else (True, False)
-    for thousands in readings:
+    seen: list[Token] = []
+    for thousands in (True,) if _GROUP_OF_ZEROS.search(cleaned) else (True, False):
         try:
             tokens = tokenise(cleaned, thousands=thousands)
+            if tokens == seen:
+                break
+            seen = tokens
             words = words or tuple(texts.words_of(tokens))
-            tree = texts.read(tokens) or reader.read(cleaned, thousands=thousands)
-            if tree not in trees:
-                trees.append(tree)
+            trees.append(texts.read(tokens) or reader.read(tokens))
         except Unreadable as error:
             trouble = str(error)
         except RecursionError:

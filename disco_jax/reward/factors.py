@@ -7,7 +7,6 @@ from disco_jax.reward.atoms import ACCENTS, COMMAND_ATOMS, CONSTANTS, FRACTIONS,
 from disco_jax.reward.tree import Node, Unreadable, node, sym
 from disco_jax.reward.words import HEDGES, unit_key
 
-
 PART = re.compile(r"[A-Ha-h]|[ivx]{1,3}")  # the names of parts of an answer
 
 

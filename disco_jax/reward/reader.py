@@ -14,7 +14,7 @@ are bounded, and so is the time.
 
 from disco_jax.reward import tails
 from disco_jax.reward.factors import PART, Factors
-from disco_jax.reward.tokens import tokenise
+from disco_jax.reward.tokens import Token
 from disco_jax.reward.tree import Node, Unreadable, node
 from disco_jax.reward.words import APPROXIMATE, CONNECTIVES, HEDGES, LABELS, LEAD_INS
 
@@ -31,13 +31,13 @@ _PART_VALUES = frozenset({"-", "frac", "dfrac", "tfrac", "sqrt"})
 _SKIPPED = LEAD_INS | APPROXIMATE
 
 
-def read(text: str, *, thousands: bool) -> Node:
-    """The tree of a cleaned text (`normalise.clean`); `thousands` as in `tokens.tokenise`.
+def read(tokens: list[Token]) -> Node:
+    """The tree of an answer's tokens.
 
     Raises:
       Unreadable: not an answer of the known forms.
     """
-    reader = Reader(tokenise(text, thousands=thousands))
+    reader = Reader(list(tokens))
     tree = reader.answer()
     if not reader.at_end():
         raise Unreadable(f"stopped at {reader.peek().text!r}")

@@ -13,7 +13,7 @@ from disco_jax.reward.words import BASES
 
 MAX_TOKENS = 3_000
 MAX_DIGITS = 4_000  # of one number
-MAX_EXPONENT = 20_000  # of e-notation
+MAX_EXPONENT = 4_000  # of e-notation; with MAX_DIGITS below the limit of str(int)
 
 TEXT_COMMANDS = frozenset(
     "text textrm textnormal textsf texttt textup mbox hbox mathrm mathsf mathtt operatorname "

