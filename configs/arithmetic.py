@@ -16,8 +16,8 @@ def get_config(method: str = "disco_logl"):
     c.model.path = "arithmetic"
     c.model.dtype = "float32"
     c.model.remat = "none"
-    c.data.train = "arithmetic(split='train', size=4096, digits=2)"
-    c.data.heldout = "arithmetic(split='heldout', size=200, digits=2)"
+    c.data.train = "arithmetic(split='train', size=4096, levels=(1, 2, 3, 4), digits=2)"
+    c.data.heldout = "arithmetic(split='heldout', size=200, levels=(1, 2, 3, 4), digits=2)"
     c.data.suffix = ""
     c.data.prompt_tokens = 40
     c.reward.policy = "math(think='none')"

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-OK, WRONG, STOPPED = 0, 2, 75
+OK, FAILED, WRONG, STOPPED = 0, 1, 2, 75
 
 
 _USAGE = """usage: python -m disco_jax.COMMAND --config=FILE[:ARGUMENT] --workdir=DIR [overrides]
@@ -47,6 +47,9 @@ def launch(main: Callable[[Command], int], argv: list[str] | None = None) -> Non
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         code = WRONG
+    except OSError as error:  # a full disk, a vanished file: the text says it all
+        print(f"error: {error}", file=sys.stderr)
+        code = FAILED
     except KeyboardInterrupt:
         code = 130
     sys.stdout.flush()

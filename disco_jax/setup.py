@@ -37,19 +37,27 @@ class Model(NamedTuple):
     dims: ModelDims
 
 
+def model_folder(path: str) -> pathlib.Path:
+    """The folder of an embedded model, or else of a path.
+
+    Raises:
+      UserError: neither.
+    """
+    for folder in (ASSETS / path, pathlib.Path(path).expanduser()):
+        if folder.is_dir():
+            return folder
+    embedded = ", ".join(sorted(p.name for p in ASSETS.iterdir() if p.is_dir()))
+    raise UserError(f"model.path={path!r}: neither a folder nor an embedded model ({embedded})")
+
+
 def find_model(config: Any) -> Model:
     """Reads the tokenizer and the sizes (not the weights) of `config.model.path`.
 
     Raises:
-      UserError: no such folder or embedded model, or one that does not fit the configuration.
+      UserError: no such model, or one that does not fit the configuration.
     """
     path = config.model.path
-    folder = ASSETS / path if (ASSETS / path / "config.json").is_file() else pathlib.Path(path)
-    embedded = ", ".join(sorted(p.name for p in ASSETS.iterdir() if p.is_dir()))
-    if not folder.is_dir():
-        raise UserError(
-            f"config.model.path={path!r}: neither a folder nor an embedded model ({embedded})"
-        )
+    folder = model_folder(path)
     try:
         dims = weights.read_dims(folder)
         tokenizer = prompts.load_tokenizer(str(folder), config.data.template, config.data.think)

@@ -5,7 +5,8 @@ import os
 # Before jax starts: the tests of meshes need several devices, and no accelerator is wanted.
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = (
-    os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+    " --xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
+    " --xla_llvm_disable_expensive_passes=true"
 )
 
 import hypothesis

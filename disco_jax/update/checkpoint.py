@@ -97,7 +97,7 @@ class Checkpoints:
                 found = self._manager.restore(step, args=ocp.args.Composite(**arguments))
                 reason = _difference(found[_SUMS]["sums"], found[_STATE])
             except Exception as error:  # orbax and tensorstore raise whatever they meet
-                reason = f"it cannot be read ({str(error).strip().splitlines()[0][:200]})"
+                reason = f"it cannot be read ({_first_sentence(error)})"
             if reason is None:
                 return step, found[_STATE]
             self._manager.close()
@@ -126,11 +126,16 @@ class Checkpoints:
 
     def _failure(self, step: int | None, error: Exception) -> OSError:
         free = shutil.disk_usage(self.folder).free / 2**20
-        reason = str(error).strip().splitlines()[0][:200]
         return OSError(
             f"checkpoint {step} could not be written to {self.folder} ({free:.0f} MiB free):"
-            f" {reason}. Older checkpoints are intact; free some space and run the same command"
+            f" {_first_sentence(error)}. Older checkpoints are intact; free some space and run the same command"
         )
+
+
+def _first_sentence(error: Exception) -> str:
+    """What orbax or tensorstore says first; the rest is a dump of their internals."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0].split(". ")[0][:200]
 
 
 @jax.jit

@@ -32,7 +32,7 @@ class Gradient:
           single: one micro-batch always holds a whole minibatch.
         """
         self.passes, self.objective, self.single = passes, objective, single
-        self._slopes = jax.jit(self._objective_slopes, out_shardings=meshes.replicated(passes.mesh))
+        self.slopes = jax.jit(self._slopes, out_shardings=meshes.replicated(passes.mesh))
         self._whole = jax.jit(self._whole_gradient)
 
     def __call__(
@@ -52,13 +52,14 @@ class Gradient:
             return self._whole(params, micro, batch)
         if figures is None:
             figures = self.passes.figures(params, micros)
-        slopes, metrics = self._slopes(figures, batch)
+        slopes, metrics = self.slopes(figures, batch)
         return self.passes.pull_back(params, micros, slopes), metrics
 
     def _loss(self, figures: Figures, batch: Batch):
         return loss(self.objective, figures.logp_QNT, batch, figures.entropy_QNT)
 
-    def _objective_slopes(self, figures: Figures, batch: Batch) -> tuple[Figures, Metrics]:
+    def _slopes(self, figures: Figures, batch: Batch) -> tuple[Figures, Metrics]:
+        """Step 2: d loss / d figures, None for what the objective does not look at."""
         slopes, metrics = jax.grad(self._loss, has_aux=True)(figures, batch)
         entropy = slopes.entropy_QNT if self.objective.needs_entropy else None
         return Figures(slopes.logp_QNT, entropy, None), metrics

@@ -25,6 +25,8 @@ from disco_jax.model import logprobs, transformer, weights
 from disco_jax.types import Rollouts
 from disco_jax.update import packing
 
+LEVELS, DIGITS = (1, 2, 3, 4), 2  # as in configs/arithmetic.py
+LONGEST = 96  # tokens of a worked example, at most
 PAD, USER, ASSISTANT, END, UNKNOWN = "<|pad|>", "<|user|>", "<|assistant|>", "<|end|>", "<|unk|>"
 TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}"
@@ -49,12 +51,12 @@ def make_tokenizer(folder: pathlib.Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def make_examples(tokenizer, size: int, digits: int, direct: float) -> Rollouts:
+def make_examples(tokenizer, size: int, direct: float) -> Rollouts:
     """Right answers in the shape of rollouts, one per question.
 
     A share `direct` of them goes to the box at once, the others work the steps out first.
     """
-    questions = arithmetic("train", size, seed=1_000_003, digits=digits)
+    questions = arithmetic("train", size, seed=1_000_003, levels=LEVELS, digits=DIGITS)
     prompt = [tokenizer.encode_prompt(q.problem) for q in questions]
     rng = np.random.default_rng(0)
     answer = []
@@ -67,7 +69,7 @@ def make_examples(tokenizer, size: int, digits: int, direct: float) -> Rollouts:
         prompt, max(map(len, prompt)), tokenizer.pad_id
     )
     length_Q1 = np.array([[len(a)] for a in answer], np.int32)
-    tokens_Q1T = np.full((size, 1, length_Q1.max()), tokenizer.pad_id, np.int32)
+    tokens_Q1T = np.full((size, 1, LONGEST), tokenizer.pad_id, np.int32)
     for tokens_1T, a in zip(tokens_Q1T, answer, strict=True):
         tokens_1T[0, : len(a)] = a
     logp = np.zeros(tokens_Q1T.shape, np.float32)
@@ -106,14 +108,14 @@ def make_step(dims: model_dims.ModelDims, optimizer, none: int):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=pathlib.Path, required=True)
-    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--steps", type=int, default=3200)
     parser.add_argument("--examples", type=int, default=40_000)
-    parser.add_argument("--batch", type=int, default=48)
+    parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--width", type=int, default=96)
     parser.add_argument("--layers", type=int, default=3)
-    parser.add_argument("--digits", type=int, default=2)
-    parser.add_argument("--direct", type=float, default=0.5)
+    parser.add_argument("--mixed-steps", type=int, default=500)
+    parser.add_argument("--direct", type=float, default=0.6)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--save-every", type=int, default=0)
     args = parser.parse_args()
@@ -133,17 +135,19 @@ def main() -> None:
         max_position=1024,
         tied=True,
     )
-    examples = make_examples(tokenizer, args.examples, args.digits, args.direct)
+    worked = make_examples(tokenizer, args.examples, direct=0.0)
+    mixed = make_examples(tokenizer, args.examples, direct=args.direct)
     params = transformer.init(jax.random.key(args.seed), dims)
     schedule = optax.warmup_cosine_decay_schedule(0, args.lr, 50, args.steps, args.lr / 20)
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(schedule))
     state = optimizer.init(params)
-    step = make_step(dims, optimizer, args.batch * examples.tokens_QNT.shape[-1])
+    step = make_step(dims, optimizer, args.batch * LONGEST)
     start = time.time()
     for i in range(args.steps):
         indices = order.batch(args.examples, args.batch, args.seed, i)
+        examples = worked if i < args.steps - args.mixed_steps else mixed
         part = Rollouts(*(x[indices] for x in examples))
-        (micro, *rest) = packing.pack(part, row_tokens=128, rows=args.batch // 2)
+        (micro, *rest) = packing.pack(part, row_tokens=128, rows=args.batch * 5 // 8)
         assert not rest, "the batch takes more rows than planned for"
         params, state, value = step(params, state, micro)
         if i % 100 == 0 or i == args.steps - 1:
