@@ -66,9 +66,9 @@ def _clamped_grpo(case):
 
 def advantage(case: Case):
     """The advantage by rows that the question weight stands for: w / p or -w / (1 - p)."""
-    same_BB = case.question_B[:, None] == case.question_B
+    same_BB = case.question_B[:, None] == case.question_B[None, :]
     n_B = masked.count(same_BB, case.policy, -1)
-    p_B = jnp.where(same_BB, case.arrays["reward"], 0).sum(-1) / n_B
+    p_B = jnp.where(same_BB, case.arrays["reward"][None, :], 0).sum(-1) / n_B
     share_B = jnp.where(case.arrays["reward"] > 0.5, p_B, p_B - 1)
     return case.made.weight(p_B, n_B) / jnp.where(share_B == 0, 1, share_B)
 
