@@ -41,13 +41,13 @@ def test_extraction_never_fails(response, think):
     assert text is None or (text.strip() == text and text)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(TEXTS, TEXTS)
 def test_judging_never_fails(text, gold):
     judged(text, gold)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(FORMULAS)
 def test_a_readable_answer_equals_itself(text):
     reading = equivalence.read(text)
@@ -55,7 +55,7 @@ def test_a_readable_answer_equals_itself(text):
         assert judged(text, text).reward == 1
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(FORMULAS)
 def test_nothing_but_five_is_five(text):
     """No text with another leaf of value than 5 is paid for the gold 5 by accident of parsing: what

@@ -41,7 +41,7 @@ def test_labelled_answers():
 
 @pytest.mark.multiprocess
 def test_hostile_answers():
-    """As labelled, none stopped by the bounds, no code run, and the same process right afterwards."""
+    """As labelled, none stopped by a bound, no code run, and the process right afterwards."""
     cases = lines("attack.jsonl")
     health = [("5", "5", 1), ("6", "5", 0), ("x+1", "1+x", 1), ("x+1", "x+2", 0)]
     with Grader(workers=1, memory_mib=512) as grader:
