@@ -40,10 +40,11 @@ def launch(main: Callable[[Command], int], argv: list[str] | None = None) -> Non
       main: returns the exit code.
       argv: the command line, program name first; `sys.argv` by default.
     """
-    argv = sys.argv if argv is None else argv
+    if argv is not None:
+        sys.argv = list(argv)  # ml_collections finds the overrides of a configuration there
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # quiet C++ start-up chatter of XLA
     try:
-        code = main(_parse(argv))
+        code = main(_parse(sys.argv))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         code = WRONG

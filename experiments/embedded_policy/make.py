@@ -1,10 +1,14 @@
 """Makes the embedded starting policy: a tokenizer, and a small Qwen2 taught the form of an answer.
 
-    python experiments/embedded_policy/make.py --steps=1200 --out=disco_jax/assets/arithmetic
+    python experiments/embedded_policy/make.py --out=runs/policy/worked --save-every=500
+    python experiments/embedded_policy/make.py --init=runs/policy/worked-2500 --hasty --steps=600 \\
+        --lr=1e-3 --out=disco_jax/assets/arithmetic
 
-The model is supervised on worked examples of the built-in arithmetic only far enough to leave
-room to learn: it should answer some questions always, some never and most of them sometimes.
-The questions used here are of the training split, so the held-out split is new to it.
+First it learns to work the steps out, only far enough to leave room to learn; then it picks up a
+bad habit, to box an answer at once, the more often the longer the question. So it answers some
+questions always, some never and most of them sometimes, and reinforcement has two things to find:
+that working the steps out pays, and how to get them right. All examples are right answers, of the
+training split; the held-out split is new to the policy.
 """
 
 import argparse
@@ -26,6 +30,7 @@ from disco_jax.types import Rollouts
 from disco_jax.update import packing
 
 LEVELS, DIGITS = (1, 2, 3, 4), 2  # as in configs/arithmetic.py
+HASTY = {"1": 0.2, "2": 0.4, "3": 0.6, "4": 0.7}
 LONGEST = 96  # tokens of a worked example, at most
 PAD, USER, ASSISTANT, END, UNKNOWN = "<|pad|>", "<|user|>", "<|assistant|>", "<|end|>", "<|unk|>"
 TEMPLATE = (
@@ -51,10 +56,10 @@ def make_tokenizer(folder: pathlib.Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def make_examples(tokenizer, size: int, direct: float) -> Rollouts:
-    """Right answers in the shape of rollouts, one per question.
+def make_examples(tokenizer, size: int, hasty: bool) -> Rollouts:
+    """Right answers in the shape of rollouts, one per question, worked out step by step.
 
-    A share `direct` of them goes to the box at once, the others work the steps out first.
+    With `hasty`, a share of them (`HASTY`, by level) goes to the box at once.
     """
     questions = arithmetic("train", size, seed=1_000_003, levels=LEVELS, digits=DIGITS)
     prompt = [tokenizer.encode_prompt(q.problem) for q in questions]
@@ -62,7 +67,8 @@ def make_examples(tokenizer, size: int, direct: float) -> Rollouts:
     answer = []
     for question in questions:
         lines = worked_example(question).split("\n")
-        text = lines[-1] if rng.random() < direct else "\n".join(lines)
+        at_once = hasty and rng.random() < HASTY[question.level]
+        text = lines[-1] if at_once else "\n".join(lines)
         ids = tokenizer.inner.encode(text, add_special_tokens=False)
         answer.append([*ids, tokenizer.eos_ids[0]])
     prompt_QP, prompt_length_Q = prompts.pad_prompts(
@@ -114,8 +120,8 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--width", type=int, default=96)
     parser.add_argument("--layers", type=int, default=3)
-    parser.add_argument("--mixed-steps", type=int, default=500)
-    parser.add_argument("--direct", type=float, default=0.6)
+    parser.add_argument("--init", type=pathlib.Path, help="start from this policy")
+    parser.add_argument("--hasty", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--save-every", type=int, default=0)
     args = parser.parse_args()
@@ -135,9 +141,11 @@ def main() -> None:
         max_position=1024,
         tied=True,
     )
-    worked = make_examples(tokenizer, args.examples, direct=0.0)
-    mixed = make_examples(tokenizer, args.examples, direct=args.direct)
-    params = transformer.init(jax.random.key(args.seed), dims)
+    examples = make_examples(tokenizer, args.examples, args.hasty)
+    if args.init:
+        params = jax.device_put(weights.load(args.init, dims))
+    else:
+        params = transformer.init(jax.random.key(args.seed), dims)
     schedule = optax.warmup_cosine_decay_schedule(0, args.lr, 50, args.steps, args.lr / 20)
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(schedule))
     state = optimizer.init(params)
@@ -145,7 +153,6 @@ def main() -> None:
     start = time.time()
     for i in range(args.steps):
         indices = order.batch(args.examples, args.batch, args.seed, i)
-        examples = worked if i < args.steps - args.mixed_steps else mixed
         part = Rollouts(*(x[indices] for x in examples))
         (micro, *rest) = packing.pack(part, row_tokens=128, rows=args.batch * 5 // 8)
         assert not rest, "the batch takes more rows than planned for"

@@ -46,23 +46,27 @@ def restore(folder, tiny, said, shape=(1, 1, 1)):
         checkpoints.close()
 
 
-def data_file(step: pathlib.Path) -> pathlib.Path:
-    """The largest file of a checkpoint: the arrays themselves."""
-    return max((p for p in step.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
+def data_files(step: pathlib.Path) -> list[pathlib.Path]:
+    """The arrays' files; some hold superseded versions, which nothing reads."""
+    return [p for p in step.rglob("*") if p.is_file() and p.parent.name == "d"]
 
 
 def flip(step: pathlib.Path) -> None:
-    """Flips a bit here and there; a single one may fall on bytes that nothing reads."""
-    path = data_file(step)
-    content = bytearray(path.read_bytes())
-    for i in range(0, len(content), len(content) // 16):
-        content[i] ^= 1
-    path.write_bytes(content)
+    for path in data_files(step):
+        content = bytearray(path.read_bytes())
+        for i in range(0, len(content), len(content) // 16 + 1):
+            content[i] ^= 1
+        path.write_bytes(content)
 
 
 def truncate(step: pathlib.Path) -> None:
-    path = data_file(step)
-    path.write_bytes(path.read_bytes()[:100])
+    for path in data_files(step):
+        path.write_bytes(path.read_bytes()[:100])
+
+
+def delete(step: pathlib.Path) -> None:
+    for path in data_files(step):
+        path.unlink()
 
 
 def empty(step: pathlib.Path) -> None:
@@ -72,8 +76,8 @@ def empty(step: pathlib.Path) -> None:
 
 DAMAGES = {
     "flipped bits": flip,
-    "a truncated file": truncate,
-    "a missing file": lambda step: data_file(step).unlink(),
+    "truncated files": truncate,
+    "missing files": delete,
     "an empty folder": empty,
     "no checksums": lambda step: shutil.rmtree(step / "checksums"),
     "no state": lambda step: shutil.rmtree(step / "state"),
