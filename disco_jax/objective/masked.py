@@ -33,13 +33,15 @@ def exp(x):
     return jnp.exp(jnp.minimum(x, LINEAR_FROM)) * (1 + jnp.maximum(x - LINEAR_FROM, 0))
 
 
-def log_mean_exp(x, where):
-    """log mean exp(x) over the last axis.
+def soft_maximum(x, where, tau):
+    """tau log mean exp(x / tau) on the last axis: the maximum as tau -> 0, the mean as tau -> inf.
 
-    The largest entry is taken out, so that large entries do not overflow; log1p(mean(expm1(.)))
-    instead of log(mean(exp(.))) keeps small ones: tau * log_mean_exp(s / tau) tends to the mean of
-    s in float32 too as tau grows.
+    The largest entry is taken out, so that nothing overflows; and log1p(mean(expm1(.))) instead of
+    log(mean(exp(.))) keeps small entries, so that a large tau gives the mean in float32 too.
     """
+    # Fused into two places, x could be rounded in two ways and its largest entry not cancel.
+    x = jax.lax.optimization_barrier(x)
     top = jax.lax.stop_gradient(jnp.max(x, -1, keepdims=True, where=where, initial=-jnp.inf))
-    below = jnp.where(where, x - top, 0)
-    return jnp.log1p(mean(jnp.expm1(below), where, -1)) + jnp.where(where.any(-1), top[..., 0], 0)
+    below = jnp.where(where, x - top, 0) / tau
+    above = tau * jnp.log1p(mean(jnp.expm1(below), where, -1))
+    return jnp.where(where.any(-1), top[..., 0], 0) + above

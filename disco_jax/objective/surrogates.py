@@ -74,10 +74,10 @@ def dro(tau, negatives="mean"):
 
     def value(plus_QN, minus_QN, reward_QN, row_QN):
         right_QN, wrong_QN, valid_Q = split(reward_QN, row_QN)
-        hard_Q = masked.log_mean_exp(minus_QN / tau, wrong_QN)
+        hard_Q = masked.soft_maximum(minus_QN, wrong_QN, tau)
         if negatives == "sum":
-            hard_Q += jnp.log(jnp.maximum(masked.count(wrong_QN, minus_QN, -1), 1))
-        value_Q = masked.mean(plus_QN, right_QN, -1) - tau * hard_Q
+            hard_Q += tau * jnp.log(jnp.maximum(masked.count(wrong_QN, minus_QN, -1), 1))
+        value_Q = masked.mean(plus_QN, right_QN, -1) - hard_Q
         return jnp.where(valid_Q, value_Q, 0), valid_Q
 
     return Surrogate(value)
@@ -100,8 +100,8 @@ def listnet(tau=1.0):
         valid_Q = (gain_QN > 0).any(-1)
         aim_Q = (gain_QN * plus_QN).sum(-1) / jnp.where(valid_Q, gain_QN.sum(-1), 1)
         rows_Q = jnp.maximum(masked.count(row_QN, plus_QN, -1), 1)
-        all_Q = masked.log_mean_exp(plus_QN / tau, row_QN) + jnp.log(rows_Q)
-        return jnp.where(valid_Q, aim_Q - tau * all_Q, 0), valid_Q
+        all_Q = masked.soft_maximum(plus_QN, row_QN, tau) + tau * jnp.log(rows_Q)
+        return jnp.where(valid_Q, aim_Q - all_Q, 0), valid_Q
 
     return Surrogate(value, graded=True, one_sided=True)
 

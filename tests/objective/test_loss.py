@@ -22,9 +22,13 @@ VALUE_AND_GRAD = jax.jit(
 )
 
 
-@functools.cache
-def objective(name, questions="all"):
+@functools.cache  # an objective is a static argument: the same one is compiled once
+def _objective(name, questions):
     return make_objective(**METHODS[name], questions=questions)
+
+
+def objective(name, questions="all"):
+    return _objective(name, questions)
 
 
 def minibatch(seed, dtype=np.float64, spread=0.3, drift=0.01):
