@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from disco_jax.reward import Grader, grade, pool
+from disco_jax.reward import Grader, grade, process
 
 pytestmark = pytest.mark.multiprocess
 HEALTH = [
@@ -66,8 +66,8 @@ def test_memory_is_bounded():
 
 
 def test_the_memory_of_a_process_can_be_looked_at():
-    assert 1 < pool.resident_mib(os.getpid()) < 100_000
-    assert pool.resident_mib(2**22 - 1) == 0
+    assert 1 < process.resident_mib(os.getpid()) < 100_000
+    assert process.resident_mib(2**22 - 1) == 0
 
 
 def test_what_a_policy_prints_does_not_disturb_the_replies():
@@ -112,12 +112,12 @@ def test_closing_ends_the_workers_and_answers_those_who_wait():
     futures = [grader.submit("sleep", "a"), grader.submit("a", "a")]
     while not grader._workers or grader._workers[0]._process is None:
         time.sleep(0.01)
-    process = grader._workers[0]._process
+    worker = grader._workers[0]._process
     grader.close()
     for future in futures:
         with pytest.raises(RuntimeError, match="closed before"):
             future.result(timeout=5)
-    assert process.poll() is not None
+    assert worker.poll() is not None
     with pytest.raises(RuntimeError, match="after close"):
         grader.submit("b", "b")
 
@@ -144,13 +144,13 @@ def test_a_worker_that_wants_to_run_and_cannot_is_starved():
             os.sched_setaffinity(processes[name].pid, core)
         while os.getpriority(os.PRIO_PROCESS, processes["starved"].pid) < 19:
             time.sleep(0.05)
-        assert pool.starved(processes["starved"].pid)
-        assert not pool.starved(processes["sleeper"].pid)
-        assert not pool.starved(2**22 - 1)
+        assert process.starved(processes["starved"].pid)
+        assert not process.starved(processes["sleeper"].pid)
+        assert not process.starved(2**22 - 1)
     finally:
-        for process in processes.values():
-            process.kill()
-            process.wait()
+        for started in processes.values():
+            started.kill()
+            started.wait()
 
 
 SCRIPT = """
