@@ -111,7 +111,7 @@ def test_killed_and_stopped_runs_end_with_the_same_parameters(whole, tmp_path, e
     process = start(tmp_path, environment)
     wait_for_step(tmp_path, 1, process)
     process.kill()
-    process.wait()
+    process.communicate()  # also closes the pipe
 
     process = start(tmp_path, environment)
     wait_for_step(tmp_path, 3, process)
@@ -123,7 +123,7 @@ def test_killed_and_stopped_runs_end_with_the_same_parameters(whole, tmp_path, e
     process = start(tmp_path, environment)
     wait_for_step(tmp_path, 5, process)
     process.kill()
-    process.wait()
+    process.communicate()  # also closes the pipe
 
     text = finish(start(tmp_path, environment))
     assert "continuing after step" in text

@@ -33,6 +33,8 @@ DOORS = {
     "optax": {"update/"},
     "orbax": {"update/checkpoint.py"},
     "sympy": {"reward/"},
+    "mpmath": {"reward/"},
+    "pylatexenc": {"reward/"},
     "transformers": {"data/"},
     "sentencepiece": {"data/"},
     "pyarrow": {"data/"},

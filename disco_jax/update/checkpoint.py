@@ -128,7 +128,8 @@ class Checkpoints:
         free = shutil.disk_usage(self.folder).free / 2**20
         return OSError(
             f"checkpoint {step} could not be written to {self.folder} ({free:.0f} MiB free):"
-            f" {_first_sentence(error)}. Older checkpoints are intact; free some space and run the same command"
+            f" {_first_sentence(error)}. Older checkpoints are intact; free some space and run"
+            " the same command"
         )
 
 
