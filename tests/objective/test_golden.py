@@ -59,3 +59,15 @@ def test_the_closing_count(tmp_path, capsys):
 def test_a_folder_without_cases(tmp_path, capsys):
     assert check.main([str(tmp_path)]) == 2
     assert "index.json" in capsys.readouterr().err
+
+
+def test_a_damaged_case_fails_alone(tmp_path, capsys):
+    good, bad = CASES["official_eosmask_a"], CASES["gpg_b"]
+    directory = folder(tmp_path, good, load(good["id"]))
+    (tmp_path / "index.json").write_text(json.dumps({"cases": [bad, good]}))
+    (tmp_path / bad["file"]).write_bytes(b"PK not a zip file")
+    assert check.main([directory]) == 1
+    first, second, last = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (first["id"], first["ok"]) == ("gpg_b", False)
+    assert second["ok"]
+    assert last == {"cases": 2, "ok": 1}
