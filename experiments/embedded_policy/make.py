@@ -30,7 +30,7 @@ from disco_jax.types import Rollouts
 from disco_jax.update import packing
 
 LEVELS, DIGITS = (1, 2, 3, 4), 2  # as in configs/arithmetic.py
-HASTY = {"1": 0.2, "2": 0.4, "3": 0.6, "4": 0.7}
+HASTY = {"1": 0.4, "2": 0.65, "3": 0.8, "4": 0.85}
 LONGEST = 96  # tokens of a worked example, at most
 PAD, USER, ASSISTANT, END, UNKNOWN = "<|pad|>", "<|user|>", "<|assistant|>", "<|end|>", "<|unk|>"
 TEMPLATE = (
