@@ -66,10 +66,15 @@ def build(text: str, table: Mapping[str, Callable[..., Any]], slot: str) -> Any:
         hint = f" (did you mean {near[0]!r}?)" if near else ""
         raise ValueError(f"{slot}={text!r}: no {slot} {name!r}{hint}. One of: {', '.join(table)}")
     function = table[name]
-    try:
-        inspect.signature(function).bind(**kwargs)
-    except TypeError as error:
-        raise ValueError(f"{slot}={text!r}: {error}. Takes: {describe(name, function)}") from None
+    takes = f"Takes: {describe(name, function)}"
+    parameters = inspect.signature(function).parameters
+    for unknown in kwargs.keys() - parameters.keys():
+        near = difflib.get_close_matches(unknown, parameters, n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise ValueError(f"{slot}={text!r}: no parameter {unknown!r}{hint}. {takes}")
+    for missing in parameters.values():
+        if missing.default is inspect.Parameter.empty and missing.name not in kwargs:
+            raise ValueError(f"{slot}={text!r}: the parameter {missing.name!r} is missing. {takes}")
     try:
         return function(**kwargs)
     except ValueError as error:

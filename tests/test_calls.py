@@ -41,8 +41,12 @@ def test_only_literals_are_values(value):
     ("text", "message"),
     [
         ("dor(tau=1)", r"no surrogate 'dor' \(did you mean 'dro'\?\). One of: dro, gap"),
-        ("dro(tua=1)", "missing a required argument: 'tau'. Takes: dro\\(tau, negatives=mean\\)"),
-        ("gap(tau=1)", "unexpected keyword argument 'tau'. Takes: gap"),
+        (
+            "dro(tua=1)",
+            r"no parameter 'tua' \(did you mean 'tau'\?\). Takes: dro\(tau, negatives=mean\)",
+        ),
+        ("dro", "the parameter 'tau' is missing. Takes: dro"),
+        ("gap(tau=1)", "no parameter 'tau'. Takes: gap"),
         ("dro(tau=0)", "surrogate='dro\\(tau=0\\)': tau=0 must be above 0"),
     ],
 )

@@ -32,7 +32,7 @@ MISTAKES = {
     "--config.model.path=nowhere": "neither a folder nor an embedded model (arithmetic)",
     "--config.rollout.max_tokens=5000": "cannot hold",
     "--config.objective.surrogate=dor(tau=1)": "did you mean 'dro'",
-    "--config.objective.surrogate=dro": "missing a required argument: 'tau'",
+    "--config.objective.surrogate=dro": "the parameter 'tau' is missing",
     "--config.objective.penalty=squared_hinge(beta=1e3, delta=-1)": "delta",
     "--config.objective.questions=some": "questions",
     "--config.data.train=arithmetik(size=3)": "config.data.train",

@@ -152,9 +152,9 @@ def test_golds_are_clean_text_whatever_the_cell_holds(value):
     "spec, message",
     [
         ("jsonl(path='absent.jsonl')", r"no such file \(looked in"),
-        ("jsonl()", "missing a required argument: 'path'"),
+        ("jsonl()", "the parameter 'path' is missing"),
         ("jsonl(path=3)", "a file name in quotes"),
-        ("jsonl(path='a', answr='x')", "unexpected keyword argument 'answr'"),
+        ("jsonl(path='a', answr='x')", "no parameter 'answr'"),
         ("jsnl(path='a')", "did you mean 'json"),
         ("arithmetic(split='test', size=3)", "one of train, heldout"),
         ("arithmetic(split='train', size='3')", "size at least 1"),
