@@ -6,6 +6,8 @@
 
 PYTHON ?= python3
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d%d" % sys.version_info[:2])')
+# The six benchmark files (README.md says how they are got), which the grader's benchmark reads.
+GOLDS ?= ../shared/benchmarks
 VENV ?= .venv-py$(VERSION)
 BIN := $(VENV)/bin
 CONSTRAINTS := requirements/constraints-py$(VERSION).txt
@@ -25,7 +27,7 @@ lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
 
 bench: $(INSTALLED)
-	for program in benchmarks/*.py; do $(BIN)/python $$program || exit 1; done
+	$(BIN)/python benchmarks/grade.py --golds=$(GOLDS)
 
 $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv $(VENV)

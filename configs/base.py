@@ -23,7 +23,7 @@ def get_config(method: str = "disco_logl") -> ml_collections.ConfigDict:
     c.minibatches = 4  # updates per step; divides `questions`
 
     c.model = ml_collections.ConfigDict()
-    c.model.path = "arithmetic"  # folder in Hugging Face layout, or the name of an embedded model
+    c.model.path = ""  # folder in Hugging Face layout, or the name of an embedded model
     c.model.dtype = "bfloat16"  # of activations and matrices; masters and losses are float32
     c.model.remat = "full"  # none | dots | full: what the backward pass keeps
 

@@ -4,6 +4,7 @@ Every error names the key, its value, what is allowed, and, for keys that must f
 both values.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,11 +17,11 @@ REMATS = ("none", "dots", "full")
 
 
 def _at_least(least: float) -> tuple[Callable[[Any], bool], str]:
-    return lambda x: x >= least, f"at least {least}"
+    return lambda x: math.isfinite(x) and x >= least, f"at least {least}"
 
 
 def _positive() -> tuple[Callable[[Any], bool], str]:
-    return lambda x: x > 0, "above 0"
+    return lambda x: math.isfinite(x) and x > 0, "above 0"
 
 
 def _one_of(*names: str) -> tuple[Callable[[Any], bool], str]:
@@ -31,7 +32,7 @@ _PROBABILITY = (lambda x: 0 < x <= 1, "in (0, 1]")
 _MOMENT = (lambda x: 0 <= x < 1, "in [0, 1)")
 
 CHECKS: list[Check] = [
-    ("seed", *_at_least(0)),
+    ("seed", lambda x: 0 <= x < 2**31, "in [0, 2**31)"),
     ("steps", *_at_least(1)),
     ("questions", *_at_least(1)),
     ("responses", lambda n: n >= 2, "at least 2: an objective compares responses to a question"),
@@ -44,7 +45,7 @@ CHECKS: list[Check] = [
     ("reward.workers", *_at_least(1)),
     ("reward.timeout_s", *_positive()),
     ("reward.memory_mib", *_at_least(64)),
-    ("rollout.temperature", lambda x: x > 0, "above 0 (greedy responses cannot differ)"),
+    ("rollout.temperature", lambda x: 0 < x < math.inf, "above 0 (greedy responses cannot differ)"),
     ("rollout.top_p", *_PROBABILITY),
     ("rollout.max_tokens", *_at_least(1)),
     ("rollout.slots", *_at_least(1)),
@@ -60,7 +61,11 @@ CHECKS: list[Check] = [
     ("packing.row_tokens", *_at_least(1)),
     ("packing.rows", *_at_least(1)),
     ("packing.head_chunk", *_at_least(1)),
-    ("mesh", lambda m: len(m) == 3 and all(x == -1 or x >= 1 for x in m), "three sizes, one -1"),
+    (
+        "mesh",
+        lambda m: len(m) == 3 and all(type(x) is int and (x == -1 or x >= 1) for x in m),
+        "three whole numbers (data, fsdp, tensor), at most one of them -1",
+    ),
     ("eval.every", *_at_least(1)),
     ("eval.samples", *_at_least(1)),
     ("eval.temperature", *_at_least(0)),

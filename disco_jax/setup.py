@@ -44,7 +44,7 @@ def model_folder(path: str) -> pathlib.Path:
       UserError: neither.
     """
     for folder in (ASSETS / path, pathlib.Path(path).expanduser()):
-        if folder.is_dir():
+        if path and folder.is_dir():
             return folder
     embedded = ", ".join(sorted(p.name for p in ASSETS.iterdir() if p.is_dir()))
     raise UserError(f"model.path={path!r}: neither a folder nor an embedded model ({embedded})")
@@ -75,6 +75,14 @@ def find_model(config: Any) -> Model:
             f"{config.rollout.max_tokens} exceed the model's {dims.max_position} positions"
         )
     return Model(folder, tokenizer, dims)
+
+
+def load_weights(model: Model) -> dict[str, Any]:
+    """The parameters on the host; raises UserError where the files do not hold them."""
+    try:
+        return weights.load(model.folder, model.dims)
+    except (OSError, ValueError) as error:
+        raise UserError(f"config.model.path: {error}") from error
 
 
 def load_questions(config: Any, key: str, tokenizer: Tokenizer, progress: Progress) -> QuestionSet:
@@ -185,7 +193,7 @@ def make_updater(config: Any, model: Model, objective: Objective, mesh: Mesh) ->
     gradient = Gradient(passes, objective, single=certain >= shape[0] * shape[1])
     ref_params = None
     if objective.needs_ref:
-        params = weights.load(model.folder, model.dims)
+        params = load_weights(model)
         ref_params = jax.device_put(params, meshes.shardings(mesh, params))
     try:
         return Updater(

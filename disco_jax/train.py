@@ -26,6 +26,7 @@ from disco_jax.reward import guard
 from disco_jax.rollout import sampling
 from disco_jax.types import Metrics
 from disco_jax.update.checkpoint import Checkpoints
+from disco_jax.update.optimizer import make_schedule
 from disco_jax.update.step import TrainState
 
 
@@ -43,6 +44,11 @@ class Trainer:
         with progress.phase("reading questions"):
             self.train_set = setup.load_questions(config, "train", self.model.tokenizer, progress)
             self.heldout = setup.load_questions(config, "heldout", self.model.tokenizer, progress)
+        if config.questions > len(self.train_set):
+            raise UserError(
+                f"config.questions={config.questions} exceed the {len(self.train_set)} questions"
+                f" of config.data.train={config.data.train!r}"
+            )
         rollout, evaluation = config.rollout, config.eval
         self.engine, self.eval_engine = (
             setup.make_engine(config, self.model, self.mesh, temperature=t, top_p=p)
@@ -55,11 +61,7 @@ class Trainer:
 
     def start(self) -> TrainState:
         """The starting policy, not yet trained."""
-        try:
-            params = weights.load(self.model.folder, self.model.dims)
-        except (OSError, ValueError) as error:
-            raise UserError(f"config.model.path={self.config.model.path!r}: {error}") from error
-        return self.updater.init(params)
+        return self.updater.init(setup.load_weights(self.model))
 
     def rollout(self, state: TrainState, step: int) -> tuple[np.ndarray, Answers]:
         """Lines 4 to 6: the step's questions, and pi_old's graded responses to them."""
@@ -89,6 +91,12 @@ class Trainer:
             row[f"eval/level/{level}"] = float(correct_QK[levels == level].mean())
         return row
 
+    def _learning_rate(self, step: int) -> float:
+        """The rate of a step's last update."""
+        optimizer = self.config.optimizer
+        rate = make_schedule(optimizer.learning_rate, optimizer.warmup_steps)
+        return float(rate((step + 1) * self.config.minibatches - 1))
+
     def _answer(self, engine, state: TrainState, question_set: QuestionSet, index_Q, key_QN):
         params = engine.load_params(state.params)
         return answers.answer(
@@ -104,7 +112,10 @@ class Trainer:
         index_Q, found = self.rollout(state, step)
         if step == 0:
             flat = [v for row in found.verdicts for v in row]
-            guard.refuse_all_zero(flat, self.config.reward.policy)
+            try:
+                guard.refuse_all_zero(flat, self.config.reward.policy)
+            except ValueError as error:
+                raise UserError(str(error)) from error
         sampled = time.perf_counter()
         state, metrics = self.updater.step(state, found.rollouts, found.reward_QN)
         row = _values(metrics)  # waits for the device
@@ -117,7 +128,7 @@ class Trainer:
             "speed/step_s": done - begin,
             "time/rollout": sampled - begin,
             "time/update": done - sampled,
-            "optim/lr": float(self.config.optimizer.learning_rate),
+            "optim/lr": self._learning_rate(step),
         }
         if self.objective.delta is not None:
             row["kl/delta"] = self.objective.delta
@@ -148,13 +159,18 @@ def train(command: Command) -> int:
     except (OSError, ValueError) as error:
         raise UserError(str(error)) from error
     first, state = found or (0, state)
+    if first > config.steps:
+        raise UserError(
+            f"config.steps={config.steps}: the run in {command.workdir} has done {first} steps;"
+            " give at least as many"
+        )
     if found:
         starting.say(f"continuing after step {first}")
     with Progress(config.steps, start=first) as progress:
         records.open(first, progress)
-        step, state = _loop(trainer, records, checkpoints, state, first, stop)
+        step, state, finished = _loop(trainer, records, checkpoints, state, first, stop)
         trainer.grader.close()
-        if step < config.steps:
+        if not finished:
             progress.say(f"stopped after step {step}, saved; the same command continues the run")
             return STOPPED
         policy = command.workdir / "policy"
@@ -170,22 +186,32 @@ def _loop(
     state: TrainState,
     first: int,
     stop: "_StopSignal",
-) -> tuple[int, TrainState]:
-    """Steps until the last one or a signal; returns the steps done, all saved, and the state."""
+) -> tuple[int, TrainState, bool]:
+    """Steps until the last one and its evaluation, or until a signal.
+
+    Returns the steps done, all of them saved, the state, and whether the run is finished.
+    """
     config = trainer.config
+    saved, finished = first, False
     for step in range(first, config.steps + 1):
+        if stop.requested:
+            break
         if step in (0, config.steps) or step % config.eval.every == 0:
             records.evaluation(step, functools.partial(trainer.evaluate, state))
-        if step == config.steps or stop.requested:
+        finished = step == config.steps
+        if finished or stop.requested:
             break
         state, row, rollouts = trainer.train_step(state, step)
         records.step(step + 1, row, rollouts)
-        due = (step + 1) % config.checkpoint.every == 0 or step + 1 == config.steps
-        if due or stop.requested:
+        if (step + 1) % config.checkpoint.every == 0 or step + 1 == config.steps:
             records.sync()
             checkpoints.save(step + 1, state)
+            saved = step + 1
+    if step != saved:
+        records.sync()
+        checkpoints.save(step, state)
     checkpoints.close()
-    return step, state
+    return step, state, finished
 
 
 class _StopSignal:

@@ -8,6 +8,7 @@ policy/                         the trained policy in Hugging Face layout
 summary.json, curves.png, report.html   written at the end
 """
 
+import fcntl
 import json
 import os
 import pathlib
@@ -38,14 +39,20 @@ class Workdir:
         self._base = json.loads(command.base.to_json_best_effort())
         self._compilations = Compilations()
         self._settled_at: int | None = None
+        self._evaluated = False
         self._steps_here = 0
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._refuse_changes()
-            _write_json(self.path / "config.json", self.config)
-            _write_json(self.path / "config_base.json", self._base)
+            self._lock = (self.path / "lock").open("w")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"--workdir={self.path}: another process is training there; wait for it, or use"
+                " another folder"
+            ) from None
         except OSError as error:
             raise UserError(f"--workdir={self.path}: {error}") from error
+        self._refuse_changes()
 
     def overview(self) -> str:
         """The configuration, as far as it differs from the file's values."""
@@ -71,6 +78,8 @@ class Workdir:
     def open(self, step: int, progress: Progress) -> None:
         """Opens the records, without the rows after `step` (they will be made again)."""
         self.progress = progress
+        _write_json(self.path / "config.json", self.config)
+        _write_json(self.path / "config_base.json", self._base)
         self._metrics = MetricsWriter(self.path, resume_step=step)
         self._rollouts = RolloutWriter(self.path, resume_step=step)
 
@@ -81,6 +90,8 @@ class Workdir:
                 row = evaluate()
             self._metrics.write(step, "eval", row)
             self.progress.write(step, "eval", row)
+            if not self._evaluated:
+                self._evaluated, self._settled_at = True, None
             if step == 0:
                 style = tables.Style.of(sys.stderr)
                 columns = {"held-out questions, starting policy": row["eval/histogram"]}
@@ -94,7 +105,7 @@ class Workdir:
             for question in _rows(self.train_set, *rollouts):
                 self._rollouts.write(step, **question)
         self._steps_here += 1
-        if self._steps_here == SETTLED:
+        if self._steps_here >= SETTLED and self._settled_at is None:
             self._settled_at = self._compilations.count
 
     def sync(self) -> None:
@@ -107,7 +118,8 @@ class Workdir:
         self._metrics.close()
         self._rollouts.close()
         found = run.load(self.path)
-        _write_json(self.path / "summary.json", self._summary(found))
+        if self._steps_here or not found.summary:
+            _write_json(self.path / "summary.json", self._summary(found))
         plots.save_curves(self.path)
         page = html.write_report(self.path)
         style = tables.Style.of(sys.stderr)
@@ -115,9 +127,13 @@ class Workdir:
         self.progress.say(f"\nreport: {page}")
 
     def _summary(self, found: run.Run) -> dict[str, Any]:
-        """What the run amounts to; recompilations are counted in the process that ends it."""
+        """What the run amounts to.
+
+        Recompilations are counted in the process that ends the run, from its second step and its
+        first evaluation on; None where it did too little to tell.
+        """
         before, after = found.before, found.after
-        recompiled = 0
+        recompiled = None
         if self._settled_at is not None:
             recompiled = self._compilations.count - self._settled_at
         interval = ("eval/pass1_low", "eval/pass1_high")
@@ -126,7 +142,7 @@ class Workdir:
             "pass1_before_interval": [before[key] for key in interval],
             "pass1_after": after["eval/pass1"],
             "pass1_after_interval": [after[key] for key in interval],
-            "kl_mean": float(np.mean([row["kl/mean"] for row in found.train])),
+            "kl_mean": float(np.nanmean([row["kl/mean"] for row in found.train])),
             "delta": found.delta,
             "steps": found.step,
             "wall_s": found.wall_s,
@@ -160,5 +176,5 @@ def _rows(train_set: QuestionSet, index_Q: np.ndarray, found: Answers):
 def _write_json(path: pathlib.Path, value: Any) -> None:
     """The file appears whole or not at all."""
     tmp = path.with_name(path.name + ".tmp")
-    tmp.write_text(json.dumps(value, indent=2) + "\n")
+    tmp.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n")
     os.replace(tmp, path)

@@ -75,6 +75,11 @@ def shardings(mesh: Mesh, tree: Any) -> Any:
     return jax.tree_util.tree_map_with_path(one, tree)
 
 
+def constrain(mesh: Mesh, tree: Any) -> Any:
+    """Within a compiled program: keeps the tree where the table says, not where XLA likes it."""
+    return jax.lax.with_sharding_constraint(tree, shardings(mesh, tree))
+
+
 def replicated(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, P())
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from disco_jax.model import dims as model_dims
@@ -42,6 +42,17 @@ LAYER = {
     "up": ("model.layers.{i}.mlp.up_proj.weight", True),
     "down": ("model.layers.{i}.mlp.down_proj.weight", True),
 }
+# What belongs to a tokenizer in a checkpoint's folder, to be copied beside other weights.
+TOKENIZER_FILES = (
+    "tokenizer*",
+    "chat_template*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab*",
+    "merges.txt",
+    "*.model",
+    "generation_config.json",
+)
 # Buffers that some exports carry and no computation here needs.
 IGNORED_SUFFIXES = ("rotary_emb.inv_freq",)
 
@@ -112,8 +123,7 @@ def save(
     save_file(dict(_to_hf(params)), tmp / "model.safetensors", metadata={"format": "pt"})
     if tokenizer_from is not None:
         for path in sorted(pathlib.Path(tokenizer_from).iterdir()):
-            weights = path.name.endswith((".safetensors", ".safetensors.index.json"))
-            if path.is_file() and not weights and path.name != "config.json":
+            if path.is_file() and any(path.match(pattern) for pattern in TOKENIZER_FILES):
                 shutil.copy(path, tmp / path.name)
     shutil.rmtree(folder, ignore_errors=True)
     os.replace(tmp, folder)
@@ -134,6 +144,16 @@ def _to_hf(params: dict[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
             yield theirs.format(i=i), out(leaf, transposed)
 
 
+def _open(path: pathlib.Path):
+    try:
+        return safe_open(path, framework="np")
+    except SafetensorError as error:
+        raise ValueError(
+            f"{path} is not a safetensors file ({error}); a truncated download, or the pointer of"
+            " a large file that was not fetched?"
+        ) from error
+
+
 class _Tensors:
     """The tensors of a folder's safetensors files, read one at a time."""
 
@@ -141,7 +161,7 @@ class _Tensors:
         paths = sorted(folder.glob("*.safetensors"))
         if not paths:
             raise FileNotFoundError(f"{folder} holds no *.safetensors file")
-        self._files = [safe_open(path, framework="np") for path in paths]
+        self._files = [_open(path) for path in paths]
         self._where = {name: file for file in self._files for name in file.keys()}  # noqa: SIM118
         self._read: set[str] = set()
 

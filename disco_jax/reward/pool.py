@@ -136,7 +136,7 @@ class Grader:
     def _settle(self, key: tuple, result: Outcome | Exception, ms: float) -> None:
         with self._lock:
             futures = self._waiting.pop(key, [])
-            if isinstance(result, Outcome) and len(key[0]) <= LONGEST_KEY:
+            if isinstance(result, Outcome) and _lasting(result) and len(key[0]) <= LONGEST_KEY:
                 self._known[key] = result
                 if len(self._known) > REMEMBERED:
                     self._known.popitem(last=False)
@@ -145,6 +145,11 @@ class Grader:
                 future.set_result(Verdict(*result, ms=ms))
             else:
                 future.set_exception(result)
+
+
+def _lasting(outcome: Outcome) -> bool:
+    """Whether the answer decided the outcome, and not the state of the machine."""
+    return outcome.reason.partition(":")[0] not in ("timeout", "memory", "crash")
 
 
 def _serve(grader_ref: weakref.ref, tasks: queue.SimpleQueue, worker: "Worker") -> None:

@@ -21,27 +21,21 @@ def response_keys(seed: int, role: str, step: int, question_Q: np.ndarray, sampl
       seed: of the run.
       role: a key of `ROLES`.
       step: training step (for evaluation: 0, so that every evaluation uses the same numbers).
-      question_Q: the questions' indices in their data set. Where one occurs again (a step across
-        the border of two epochs), its samples are numbered on.
+      question_Q: the questions' indices in their data set, each once.
       samples: N.
     """
-    question_Q = np.asarray(question_Q)
-    earlier_QQ = np.tri(len(question_Q), k=-1, dtype=bool)
-    repeat_Q = np.sum((question_Q[:, None] == question_Q) & earlier_QQ, axis=-1)
-    sample_QN = repeat_Q[:, None] * samples + np.arange(samples)
-    return _response_keys(
-        seed, ROLES[role], step, question_Q.astype(np.uint32), sample_QN.astype(np.uint32)
-    )
+    question_Q = np.asarray(question_Q, np.uint32)
+    return _response_keys(seed, ROLES[role], step, question_Q, np.arange(samples, dtype=np.uint32))
 
 
 @jax.jit
-def _response_keys(seed, role, step, question_Q, sample_QN):
+def _response_keys(seed, role, step, question_Q, sample_N):
     key = jax.random.key(seed)
     for number in (role, step):
         key = jax.random.fold_in(key, number)
     key_Q = jax.vmap(jax.random.fold_in, (None, 0))(key, question_Q)
     fold_samples = jax.vmap(jax.random.fold_in, (None, 0))
-    return jax.vmap(fold_samples)(key_Q, sample_QN)
+    return jax.vmap(fold_samples, (0, None))(key_Q, sample_N)
 
 
 def nucleus(logits_SV: Array, top_p: float) -> Array:

@@ -2,7 +2,8 @@
 
 A checkpoint is the state of training and nothing else, plus a checksum of every array: orbax
 restores a flipped byte, and a dtype other than the saved one, without a word. A step that cannot
-be read back exactly is set aside (renamed, never deleted) and the one before it is taken.
+be read back exactly is passed over for the one before it and, once that one has been read, set
+aside (renamed, never deleted).
 """
 
 import json
@@ -84,10 +85,12 @@ class Checkpoints:
         Returns None where there is no checkpoint.
 
         Raises:
-          ValueError: there are checkpoints, and none of them can be read.
+          ValueError: there are checkpoints (or were, and have been set aside), and none of them
+            can be read. Nothing is renamed then: the fault may lie elsewhere, say in the memory.
         """
         abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, target)
         steps = sorted(self._manager.all_steps(), reverse=True)
+        unread: dict[int, str] = {}
         for step in steps:
             arguments = {
                 _STATE: ocp.args.StandardRestore(abstract),
@@ -99,14 +102,21 @@ class Checkpoints:
             except Exception as error:  # orbax and tensorstore raise whatever they meet
                 reason = f"it cannot be read ({_first_sentence(error)})"
             if reason is None:
+                if unread:
+                    self._manager.close()
+                    for damaged, why in unread.items():
+                        self._set_aside(self.folder / str(damaged), why)
+                    self._manager = self._open()
                 return step, found[_STATE]
-            self._manager.close()
-            self._set_aside(self.folder / str(step), reason)
+            unread[step] = reason
+            self._manager.close()  # after a failure it keeps unfinished reads
             self._manager = self._open()
-        if steps:
+        damaged = sorted(path.name for path in self.folder.glob("damaged-*"))
+        if unread or damaged:
+            shown = "; ".join(f"{step}: {why}" for step, why in unread.items())
             raise ValueError(
-                f"{self.folder}: none of the checkpoints {steps} can be read; they were renamed"
-                " to damaged-STEP. To start anew, use another --workdir"
+                f"{self.folder}: no checkpoint can be read ({shown or ', '.join(damaged)})."
+                " To start anew, use another --workdir"
             )
         return None
 

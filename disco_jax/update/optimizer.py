@@ -4,6 +4,11 @@ import jax.numpy as jnp
 import optax
 
 
+def make_schedule(learning_rate: float, warmup_steps: int) -> optax.Schedule:
+    """Updates done so far -> rate: linear for `warmup_steps` updates, then constant."""
+    return lambda count: learning_rate * jnp.minimum((count + 1) / max(warmup_steps, 1), 1.0)
+
+
 def make_optimizer(
     *,
     learning_rate: float,
@@ -23,13 +28,10 @@ def make_optimizer(
       clip_norm: the gradient is scaled down to this global norm.
     """
 
-    def schedule(count):
-        return learning_rate * jnp.minimum((count + 1) / warmup_steps, 1.0)
-
     return optax.chain(
         optax.clip_by_global_norm(clip_norm),
         optax.adamw(
-            schedule if warmup_steps else learning_rate,
+            make_schedule(learning_rate, warmup_steps),
             b1=b1,
             b2=b2,
             eps=eps,

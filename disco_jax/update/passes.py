@@ -54,10 +54,12 @@ class Passes:
         )
         everywhere = meshes.replicated(mesh)
         self._zeros = jax.jit(self.empty, out_shardings=everywhere)
-        self._zeros_like = jax.jit(lambda tree: jax.tree.map(jnp.zeros_like, tree))
+        self._zeros_like = jax.jit(
+            lambda tree: meshes.constrain(mesh, jax.tree.map(jnp.zeros_like, tree))
+        )
         self._score = jax.jit(self.score, donate_argnames="figures", out_shardings=everywhere)
         self._pull_back = jax.jit(
-            functools.partial(_pull_back, self._forward), donate_argnames="total"
+            functools.partial(_pull_back, self._forward, mesh), donate_argnames="total"
         )
 
     def empty(self) -> Figures:
@@ -106,7 +108,7 @@ def _forward(params, micro: MicroBatch, *, dims, temperature, dtype, remat, chun
     return logprobs.token_stats(hidden_BLD, head_DV, micro.target_BL, temperature, chunk)
 
 
-def _pull_back(forward, params, micro: MicroBatch, slopes: Figures, total: Any) -> Any:
+def _pull_back(forward, mesh: Mesh, params, micro: MicroBatch, slopes: Figures, total: Any) -> Any:
     wanted = [i for i, slope_QNT in enumerate(slopes) if slope_QNT is not None]
 
     def outputs(params):
@@ -118,4 +120,4 @@ def _pull_back(forward, params, micro: MicroBatch, slopes: Figures, total: Any) 
         slopes[i].reshape(-1).at[micro.index_BL].get(mode="fill", fill_value=0) for i in wanted
     )
     (gradient,) = vjp(cotangents)
-    return jax.tree.map(jnp.add, total, gradient)
+    return meshes.constrain(mesh, jax.tree.map(jnp.add, total, gradient))

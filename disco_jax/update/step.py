@@ -120,12 +120,15 @@ class Updater:
         """One step of Algorithm 1 after sampling: every minibatch once. Donates `state`.
 
         Returns the new state and the metrics merged over the minibatches, still on the device.
+        The KL figures are of the minibatches after the first, each before its own update.
         """
         minibatches = list(self.minibatches(state.params, rollouts, reward_QN))
         total: Metrics = {}
         for i, minibatch in enumerate(minibatches):
             state, metrics = self.update(state, minibatch, minibatch.old if i == 0 else None)
-            metrics |= _figure_metrics(minibatch)
+            if i == 0 < len(minibatches) - 1:  # theta is still pi_old: a KL of 0 by construction
+                metrics = {k: v for k, v in metrics.items() if not k.startswith("kl/")}
+            metrics |= _old_metrics(minibatch.old, minibatch.batch, minibatch.logp_sampler_QNT)
             total = {
                 name: total[name].merge(mean) if name in total else mean
                 for name, mean in metrics.items()
@@ -143,16 +146,13 @@ class Updater:
             (params, opt_state),
             (state.params, state.opt_state),
         )
+        params, opt_state = meshes.constrain(self.mesh, (params, opt_state))
         one = jnp.ones(())
         metrics = {
             "optim/grad_norm": Mean(jnp.where(finite, norm, 0.0), finite.astype(jnp.float32)),
             "optim/skipped": Mean(1 - finite.astype(jnp.float32), one),
         }
         return TrainState(params, opt_state, state.step), metrics
-
-
-def _figure_metrics(minibatch: Minibatch) -> Metrics:
-    return _old_metrics(minibatch.old, minibatch.batch, minibatch.logp_sampler_QNT)
 
 
 @jax.jit

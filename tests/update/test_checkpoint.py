@@ -1,5 +1,6 @@
 """Damage of every kind, and another mesh: the newest intact state comes back exactly."""
 
+import gc
 import pathlib
 import shutil
 
@@ -12,6 +13,16 @@ import pytest
 from disco_jax.model import mesh as meshes
 from disco_jax.update.checkpoint import Checkpoints
 from disco_jax.update.step import TrainState
+
+
+# Reads that fail leave tensorstore futures whose event loop is gone when they are collected.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.fixture(autouse=True)
+def collected():
+    yield
+    gc.collect()
 
 
 def make_state(tiny, scale=1.0, shape=(1, 1, 1)):
@@ -110,8 +121,18 @@ def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(folder, tiny, said
 def test_a_run_without_any_readable_checkpoint_does_not_start_anew(folder, tiny, said):
     for step in ("2", "3"):
         flip(folder / step)
-    with pytest.raises(ValueError, match=r"none of the checkpoints \[3, 2\] can be read"):
-        restore(folder, tiny, said)
+    for _ in range(2):  # the second attempt is refused as the first
+        with pytest.raises(ValueError, match="no checkpoint can be read"):
+            restore(folder, tiny, said)
+    assert sorted(p.name for p in folder.iterdir()) == ["2", "3"]
+
+
+def test_a_run_whose_checkpoints_were_set_aside_does_not_start_anew(folder, tiny, said):
+    for step in ("2", "3"):
+        empty(folder / step)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="damaged-2, damaged-3"):
+            restore(folder, tiny, said)
 
 
 def test_an_empty_folder_has_no_checkpoint(tmp_path, tiny, said):
