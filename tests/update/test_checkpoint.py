@@ -14,7 +14,6 @@ from disco_jax.model import mesh as meshes
 from disco_jax.update.checkpoint import Checkpoints
 from disco_jax.update.step import TrainState
 
-
 # Reads that fail leave tensorstore futures whose event loop is gone when they are collected.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
