@@ -26,7 +26,7 @@ PACKAGES = (
     "safetensors",
     "numpy",
 )
-OPTIONAL = {"pyarrow": "parquet", "gguf": "gguf", "datasets": "hub", "libtpu": "tpu"}
+OPTIONAL = {"pyarrow": "parquet", "datasets": "hub", "libtpu": "tpu"}
 
 Finding = tuple[str, str]  # (subject, text); a fault is raised
 
@@ -40,7 +40,7 @@ def versions() -> Iterator[Finding]:
         try:
             yield name, importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            yield name, f"not installed; pip install 'disco-jax[{extra}]' brings it"
+            yield name, f"not installed; it comes with the extra: pip install -e '.[{extra}]'"
 
 
 def devices() -> Iterator[Finding]:

@@ -27,7 +27,8 @@ def cached_attention(q_SLHd: Array, k_SKCd: Array, v_SKCd: Array, mask_SLC: Arra
     Args:
       q_SLHd: queries of the new tokens.
       k_SKCd, v_SKCd: the cache, the new tokens' keys and values already written.
-      mask_SLC: bool, the cache positions each new token may see; at least one for each.
+      mask_SLC: bool, the cache positions each new token may see. A token that sees none (a slot
+        that was never filled) gets nan, which stays in its own slot.
 
     Returns:
       [S, L, H, d] in the dtype of the queries; scores and softmax are float32.
