@@ -35,6 +35,7 @@ class Checkpoints:
         self.folder = pathlib.Path(folder).absolute()
         self.folder.mkdir(parents=True, exist_ok=True)
         self._say, self._keep = say, keep
+        self._writing: int | None = None
         for path in self._steps():  # orbax cannot open a folder in which one step is empty
             if not (path / _STATE).is_dir() or not (path / _SUMS).is_dir():
                 self._set_aside(path, "it is incomplete")
@@ -56,6 +57,7 @@ class Checkpoints:
         Raises:
           OSError: the disk is full or cannot be written. Older checkpoints stay as they are.
         """
+        self._writing = step
         sums = jax.device_get(_checksums(state))
         arguments = {
             _STATE: ocp.args.StandardSave(state),
@@ -64,7 +66,7 @@ class Checkpoints:
         try:
             saved = self._manager.save(step, args=ocp.args.Composite(**arguments), force=True)
         except ValueError as error:
-            raise self._failure(step, error) from error
+            raise self._failure(error) from error
         if not saved:
             raise OSError(f"{self.folder / str(step)}: orbax declined to save this step")
 
@@ -73,7 +75,7 @@ class Checkpoints:
         try:
             self._manager.wait_until_finished()
         except ValueError as error:
-            raise self._failure(self._manager.latest_step(), error) from error
+            raise self._failure(error) from error
 
     def restore(self, target: Any) -> tuple[int, Any] | None:
         """The newest checkpoint that reads back exactly, as (step, state).
@@ -134,11 +136,11 @@ class Checkpoints:
         path.rename(target)
         self._say(f"checkpoint {path.name} is not used: {reason}. Kept as {target}")
 
-    def _failure(self, step: int | None, error: Exception) -> OSError:
+    def _failure(self, error: Exception) -> OSError:
         free = shutil.disk_usage(self.folder).free / 2**20
         return OSError(
-            f"checkpoint {step} could not be written to {self.folder} ({free:.0f} MiB free):"
-            f" {_first_sentence(error)}. Older checkpoints are intact; free some space and run"
+            f"checkpoint {self._writing} could not be written to {self.folder}"
+            f" ({free:.0f} MiB free): {_first_sentence(error)}. Older checkpoints are intact; free some space and run"
             " the same command"
         )
 
