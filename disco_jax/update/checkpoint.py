@@ -140,8 +140,8 @@ class Checkpoints:
         free = shutil.disk_usage(self.folder).free / 2**20
         return OSError(
             f"checkpoint {self._writing} could not be written to {self.folder}"
-            f" ({free:.0f} MiB free): {_first_sentence(error)}. Older checkpoints are intact; free some space and run"
-            " the same command"
+            f" ({free:.0f} MiB free): {_first_sentence(error)}. Older checkpoints"
+            " are intact; free some space and run the same command"
         )
 
 
