@@ -4,7 +4,7 @@
 
 The same command on the same workdir continues an interrupted run, bit for bit on the same
 machine: the state is the parameters, the optimizer's moments and the step, and everything else
-is a pure function of (config, seed, step).
+is a pure function of (config, seed, step), as long as no answer runs into the grader's deadline.
 """
 
 import functools

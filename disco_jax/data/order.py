@@ -62,11 +62,6 @@ def permutation(n: int, *key: int) -> np.ndarray:
     return np.argsort(bits, kind="stable")
 
 
-def epoch_of(n_questions: int, batch_size: int, step: int) -> float:
-    """Epochs completed before `step`, as a fraction for the log."""
-    return step * batch_size / n_questions
-
-
 def shard(indices: np.ndarray, process: int, processes: int) -> np.ndarray:
     """The contiguous part of a batch that one process reads, samples and grades.
 

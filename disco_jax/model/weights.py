@@ -113,7 +113,8 @@ def save(
 ) -> None:
     """Writes config.json and model.safetensors (float32), and copies the tokenizer's files.
 
-    The folder appears whole or not at all: it is written beside its place and renamed.
+    It is written beside its place and renamed, so a folder of that name is never half a checkpoint;
+    an older one is removed just before.
     """
     folder = pathlib.Path(folder)
     tmp = folder.with_name(folder.name + ".tmp")
