@@ -2,12 +2,14 @@
 
 The text is parsed as a Python expression and only literals are accepted, so a config (or a
 command line) cannot run code. A parameter lives inside the call that owns it: choosing another
-function drops the parameters of the old one.
+function drops the parameters of the old one. The functions check their values with `number` and
+`choice`, whose failures say what is allowed.
 """
 
 import ast
 import difflib
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -89,3 +91,27 @@ def describe(name: str, function: Callable[..., Any]) -> str:
         for p in parameters
     ]
     return f"{name}({', '.join(shown)})" if shown else name
+
+
+def number(
+    name: str,
+    value: Any,
+    *,
+    above: float = -math.inf,
+    least: float = -math.inf,
+    below: float = math.inf,
+) -> float:
+    """`value` as a float; a ValueError unless finite, > above, >= least and < below."""
+    real = isinstance(value, int | float) and not isinstance(value, bool)
+    if real and math.isfinite(value) and value > above and least <= value < below:
+        return float(value)
+    bounds = {"above": above, "at least": least, "below": below}
+    allowed = [f"{word} {bound:g}" for word, bound in bounds.items() if math.isfinite(bound)]
+    raise ValueError(f"{name}={value!r} must be a number {' and '.join(allowed)}".rstrip())
+
+
+def choice(name: str, value: Any, allowed: tuple) -> Any:
+    """`value`; a ValueError unless it is one of `allowed`."""
+    if any(value is each or (type(value) is type(each) and value == each) for each in allowed):
+        return value
+    raise ValueError(f"{name}={value!r} must be one of {', '.join(map(repr, allowed))}")

@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Callable
 
 from disco_jax import calls
-from disco_jax.objective import parameters
 from disco_jax.objective.penalties import PENALTIES, Penalty
 from disco_jax.objective.scores import LENGTHS, SCORES, Score
 from disco_jax.objective.surrogates import SURROGATES, Surrogate
@@ -69,8 +68,8 @@ def make_objective(
         length=calls.build(length, LENGTHS, "length"),
         surrogate=calls.build(surrogate, SURROGATES, "surrogate"),
         penalty=calls.build(penalty, PENALTIES, "penalty"),
-        entropy=parameters.number("entropy", entropy, least=0.0),
-        questions=parameters.choice("questions", questions, ("all", "valid", "sized")),
+        entropy=calls.number("entropy", entropy, least=0.0),
+        questions=calls.choice("questions", questions, ("all", "valid", "sized")),
     )
     if made.surrogate.one_sided and made.score.two_sided:
         raise ValueError(

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from disco_jax.objective import masked, parameters
+from disco_jax import calls
+from disco_jax.objective import masked
 
 ESTIMATORS = {
     "k1": lambda d: -d,
@@ -32,8 +33,8 @@ class Penalty(NamedTuple):
 
 def _divergence(step, estimator, mean="tokens"):
     """A mean over tokens, or over responses of token means, of the estimator of d = step(...)."""
-    parameters.choice("estimator", estimator, tuple(ESTIMATORS))
-    parameters.choice("mean", mean, ("tokens", "responses"))
+    calls.choice("estimator", estimator, tuple(ESTIMATORS))
+    calls.choice("mean", mean, ("tokens", "responses"))
 
     def kl(logp_QNT, batch):
         kl_QNT = ESTIMATORS[estimator](step(logp_QNT, batch))
@@ -55,14 +56,14 @@ def none():
 
 def kl_ref(beta, estimator="k3", mean="tokens"):
     """beta KL(pi || pi_ref): GRPO (eq. 2). The paper names no estimator; k3 is the usual one."""
-    beta = parameters.number("beta", beta, least=0.0)
+    beta = calls.number("beta", beta, least=0.0)
     kl = _divergence(lambda logp_QNT, batch: batch.logp_ref_QNT - logp_QNT, estimator, mean)
     return Penalty(kl, lambda kl: beta * kl, needs_ref=True)
 
 
 def kl_old(beta, estimator="k1", mean="tokens"):
     """beta KL(pi_old || pi): TRPA, and the regularised DisCO of section 6.2."""
-    beta = parameters.number("beta", beta, least=0.0)
+    beta = calls.number("beta", beta, least=0.0)
     return Penalty(_divergence(_from_old, estimator, mean), lambda kl: beta * kl, needs_old=True)
 
 
@@ -73,9 +74,9 @@ def squared_hinge(beta=1e3, delta=1e-4, factor=2, estimator="k1"):
     10; factor=1 the official code, and section 6's "effective weight beta * delta". The value is
     the one that has this gradient, factor / 2 * beta [KL - delta]_+^2.
     """
-    beta = parameters.number("beta", beta, least=0.0)
-    delta = parameters.number("delta", delta, least=0.0)
-    scale = parameters.number("factor", factor, above=0.0) / 2 * beta
+    beta = calls.number("beta", beta, least=0.0)
+    delta = calls.number("delta", delta, least=0.0)
+    scale = calls.number("factor", factor, above=0.0) / 2 * beta
     kl = _divergence(_from_old, estimator)
     cost = lambda kl: scale * jnp.square(jnp.maximum(kl - delta, 0))  # noqa: E731
     return Penalty(kl, cost, needs_old=True, delta=delta)

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from disco_jax.objective import masked, parameters
+from disco_jax import calls
+from disco_jax.objective import masked
 
 
 class Score(NamedTuple):
@@ -36,8 +37,8 @@ def l_ratio():
 
 def clipped_ratio(low, high):
     """min(pi/pi_old, 1 + high) for right, max(pi/pi_old, 1 - low) for wrong responses (eq. 5)."""
-    low = parameters.number("low", low, above=0.0, below=1.0)
-    high = parameters.number("high", high, above=0.0)
+    low = calls.number("low", low, above=0.0, below=1.0)
+    high = calls.number("high", high, above=0.0)
 
     def tokens(logp_QNT, batch):
         ratio_QNT = masked.exp(logp_QNT - batch.logp_old_QNT)
@@ -84,7 +85,7 @@ def batch():
 
 def constant(tokens):
     """The same for all, such as the greatest length allowed (implementations of Dr. GRPO)."""
-    tokens = parameters.number("tokens", tokens, above=0.0)
+    tokens = calls.number("tokens", tokens, above=0.0)
     return lambda tokens_QN: jnp.asarray(tokens, tokens_QN.dtype)
 
 

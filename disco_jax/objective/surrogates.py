@@ -11,7 +11,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from disco_jax.objective import masked, parameters
+from disco_jax import calls
+from disco_jax.objective import masked
 
 
 class Surrogate(NamedTuple):
@@ -32,7 +33,7 @@ def _pairs(ell, graded):
 
     Every reward being 0 or 1, all gaps are 1 and the two are the same.
     """
-    parameters.choice("graded", graded, (False, True))
+    calls.choice("graded", graded, (False, True))
 
     def value(plus_QN, minus_QN, reward_QN, row_QN):
         grade_QN = reward_QN if graded else split(reward_QN, row_QN)[0].astype(plus_QN.dtype)
@@ -53,13 +54,13 @@ def gap(graded=False):
 
 def logistic(beta=1.0, graded=False):
     """ell(s) = log sigmoid(beta s): TRPA (Table 6)."""
-    beta = parameters.number("beta", beta, above=0.0)
+    beta = calls.number("beta", beta, above=0.0)
     return _pairs(lambda s: jax.nn.log_sigmoid(beta * s), graded)
 
 
 def squared_hinge(margin=1.0, graded=False):
     """ell(s) = -max(margin - s, 0)^2: no force on pairs that are `margin` apart."""
-    margin = parameters.number("margin", margin, least=0.0)
+    margin = calls.number("margin", margin, least=0.0)
     return _pairs(lambda s: -jnp.square(jnp.maximum(margin - s, 0)), graded)
 
 
@@ -69,8 +70,8 @@ def dro(tau, negatives="mean"):
     The wrong responses that score highest weigh most: tau -> 0 leaves the hardest, tau -> inf gives
     `gap`. negatives="sum" is Algorithm 1, line 9: the same gradient, lower by tau log |S-|.
     """
-    tau = parameters.number("tau", tau, above=0.0)
-    parameters.choice("negatives", negatives, ("mean", "sum"))
+    tau = calls.number("tau", tau, above=0.0)
+    calls.choice("negatives", negatives, ("mean", "sum"))
 
     def value(plus_QN, minus_QN, reward_QN, row_QN):
         right_QN, wrong_QN, valid_Q = split(reward_QN, row_QN)
@@ -92,7 +93,7 @@ def listnet(tau=1.0):
     wrong response too is tau * logistic(beta=1/tau).
     Reference: Cao et al. 2007, Learning to rank: from pairwise approach to listwise approach.
     """
-    tau = parameters.number("tau", tau, above=0.0)
+    tau = calls.number("tau", tau, above=0.0)
 
     def value(plus_QN, minus_QN, reward_QN, row_QN):
         low_QN = jnp.min(reward_QN, -1, keepdims=True, where=row_QN, initial=jnp.inf)

@@ -5,7 +5,7 @@ p is the share of the question's n responses that are right.
 
 import jax.numpy as jnp
 
-from disco_jax.objective import parameters
+from disco_jax import calls
 
 
 def one():
@@ -19,8 +19,8 @@ def std(ddof=0, eps=0.0):
     The paper's std is the population's (ddof=0). Published GRPO code takes the sample's (ddof=1)
     and adds eps=1e-6: the advantage (r - p) / (std + eps) is the weight p(1-p) / (std + eps).
     """
-    parameters.choice("ddof", ddof, (0, 1))
-    eps = parameters.number("eps", eps, least=0.0)
+    calls.choice("ddof", ddof, (0, 1))
+    eps = calls.number("eps", eps, least=0.0)
 
     def weight(p_Q, n_Q):
         variance_Q = p_Q * (1 - p_Q)
@@ -32,7 +32,7 @@ def std(ddof=0, eps=0.0):
 
 def var(alpha=1.0):
     """alpha p(1-p), which is what the advantage r - p comes to: Dr. GRPO (eq. 18), GPG (eq. 21)."""
-    alpha = parameters.number("alpha", alpha, above=0.0)
+    alpha = calls.number("alpha", alpha, above=0.0)
     return lambda p_Q, n_Q: alpha * p_Q * (1 - p_Q)
 
 

@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from disco_jax.objective import check
+from disco_jax.golden import check
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden"
 CASES = {entry["id"]: entry for entry in json.loads((GOLDEN / "index.json").read_text())["cases"]}

@@ -7,8 +7,8 @@ import dataclasses
 
 import jax.numpy as jnp
 
+from disco_jax.golden.case import Case
 from disco_jax.objective import masked
-from disco_jax.objective.golden import Case
 from disco_jax.objective.penalties import ESTIMATORS
 from disco_jax.objective.surrogates import Surrogate, split
 from disco_jax.types import Batch

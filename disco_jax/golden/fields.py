@@ -3,8 +3,9 @@
 import jax
 import jax.numpy as jnp
 
-from disco_jax.objective import masked, official
-from disco_jax.objective.golden import Case
+from disco_jax.golden import official
+from disco_jax.golden.case import Case
+from disco_jax.objective import masked
 
 # A field is words: paper_grad_valid, loss_batch_tokenmean, J_alg1_all, official_policy_loss, ...
 WHAT = {"loss": (0, 1), "grad": (1, 1), "J": (0, -1), "G1": (1, -1)}  # of (loss, gradient), sign

@@ -1,0 +1,1 @@
+"""Numbers computed elsewhere, recomputed with the parts of `disco_jax.objective`."""
