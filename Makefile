@@ -2,6 +2,7 @@
 # make test   set up, then run the tests
 # make lint   formatting and static checks
 # make bench  measurements, one JSON line each
+# make test-jetstream  the tests of the extra `jetstream`, in an environment of its own (3.5 GB)
 # Another interpreter: make test PYTHON=python3.12
 
 PYTHON ?= python3
@@ -12,15 +13,19 @@ VENV ?= .venv-py$(VERSION)
 BIN := $(VENV)/bin
 CONSTRAINTS := requirements/constraints-py$(VERSION).txt
 INSTALLED := $(VENV)/.installed
+JETSTREAM := .venv-jetstream
 export JAX_PLATFORMS ?= cpu
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test test-jetstream lint bench clean
 
 demo: $(INSTALLED)
 	$(BIN)/python -m disco_jax.train --config=configs/arithmetic.py --workdir=runs/demo
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-jetstream: $(JETSTREAM)/.installed
+	$(JETSTREAM)/bin/python -m pytest tests/rollout/test_jetstream.py
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -34,9 +39,15 @@ $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[test]'
 	touch $@
 
+$(JETSTREAM)/.installed: pyproject.toml requirements/constraints-jetstream.txt
+	$(PYTHON) -m venv $(JETSTREAM)
+	$(JETSTREAM)/bin/python -m pip install --quiet --disable-pip-version-check \
+		-c requirements/constraints-jetstream.txt -e '.[jetstream,test]'
+	touch $@
+
 $(CONSTRAINTS):
 	@echo "Python 3.11, 3.12 or 3.13 is needed; $(PYTHON) is $$($(PYTHON) --version)."; \
 	echo "Name another one: make test PYTHON=python3.11"; exit 1
 
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) $(JETSTREAM) build *.egg-info
