@@ -33,7 +33,13 @@ def get_config(method: str = "disco_logl") -> ml_collections.ConfigDict:
     c.data.suffix = "Let's think step by step and output the final answer within \\boxed{}."
     c.data.template = "auto"  # auto | chat | raw: the tokenizer's chat template
     c.data.think = "template"  # template | open | none: whether the prompt opens <think>
-    c.data.prompt_tokens = 1024  # longer prompts are dropped, and counted
+    c.data.prompt_tokens = 1024
+    c.data.too_long = "drop"  # drop | refuse: questions with longer prompts; never cut
+    c.data.ungradable = "refuse"  # refuse | drop: questions whose golds the grader cannot read
+    c.data.benchmarks = ""  # folder of the paper's six test files: what repeats them is dropped
+    c.data.order = "epochs"  # epochs | easy_first(start=0.3, steps=700): data/selection.py
+    c.data.success = ""  # responses of an evaluation of `train` (jsonl): p(q) for the next key
+    c.data.difficulty = (0.0, 1.0)  # and `order`; questions with p(q) outside are dropped
 
     c.reward = ml_collections.ConfigDict()
     c.reward.policy = "math(think='required')"  # reward/policies.py
@@ -48,6 +54,8 @@ def get_config(method: str = "disco_logl") -> ml_collections.ConfigDict:
     c.rollout.slots = 128  # responses decoded at once
     c.rollout.prefill_questions = 16  # prompts in one prefill
     c.rollout.steps_per_dispatch = 32  # decoding steps between two looks of the host
+    c.rollout.refills = 0  # dynamic sampling: batches sampled on top, at most, until `questions`
+    # of them have right and wrong responses; off in the paper
 
     c.objective = ml_collections.ConfigDict(METHODS[method])  # weight, score, length, surrogate,
     # penalty (call-like strings, objective/methods.py) and the entropy coefficient
@@ -74,6 +82,10 @@ def get_config(method: str = "disco_logl") -> ml_collections.ConfigDict:
     c.eval.samples = 16  # k, responses per held-out question
     c.eval.temperature = 0.6
     c.eval.top_p = 0.95  # the paper is silent; this is the official code's
+    c.eval.max_tokens = c.rollout.get_oneway_ref("max_tokens")  # the same unless set
+    c.eval.benchmarks = ""  # names of data.benchmarks, evaluated too: all | aime24,amc23 | ...
+    c.eval.select = "heldout"  # picks policy_best: heldout | benchmarks (on the test sets, as the
+    # paper does: its scores are then not those of unseen questions)
 
     c.checkpoint = ml_collections.ConfigDict()
     c.checkpoint.every = 20  # steps; after the last one and on SIGTERM in any case

@@ -1,26 +1,22 @@
-"""Lines 5 and 6 of Algorithm 1: responses to questions, graded while others are still decoded."""
+"""Responses to questions, graded while others are still decoded.
 
-from typing import NamedTuple
+`answer` makes those of lines 5 and 6 of Algorithm 1, `Evaluator` those of evaluations.
+"""
+
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from disco_jax.data.prompts import Tokenizer, pad_prompts
+from disco_jax.data.prompts import Tokenizer
+from disco_jax.data.sets import QuestionSet
+from disco_jax.eval.evaluate import Evaluation, Finish, Sample, Sampled, evaluate
 from disco_jax.reward import Grader, Verdict
-from disco_jax.rollout import scheduler
+from disco_jax.rollout import sampling, scheduler
 from disco_jax.rollout.engine import Engine
-from disco_jax.types import Question, Rollouts
-
-
-class QuestionSet(NamedTuple):
-    """Questions and their prompts, left-padded once for the whole run."""
-
-    questions: list[Question]
-    prompt_QP: np.ndarray
-    prompt_length_Q: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.questions)
+from disco_jax.types import Rollouts
 
 
 class Answers(NamedTuple):
@@ -30,29 +26,6 @@ class Answers(NamedTuple):
     texts: list[list[str]]
     verdicts: list[list[Verdict]]
     reward_QN: np.ndarray  # float32, 0 or 1
-
-
-def prepare(
-    questions: list[Question], tokenizer: Tokenizer, suffix: str, prompt_tokens: int
-) -> tuple[QuestionSet, int]:
-    """Tokenizes the prompts of a data set, and leaves out those that are too long.
-
-    Returns the set and the number of questions left out.
-
-    Raises:
-      ValueError: no question is left.
-    """
-    prompts = [tokenizer.encode_prompt(q.problem, suffix) for q in questions]
-    kept = [i for i, prompt in enumerate(prompts) if len(prompt) <= prompt_tokens]
-    if not kept:
-        shortest = min(map(len, prompts), default=0)
-        raise ValueError(
-            f"no question fits config.data.prompt_tokens={prompt_tokens}: {len(questions)} were"
-            f" read, the shortest prompt has {shortest} tokens"
-        )
-    prompt_QP, length_Q = pad_prompts([prompts[i] for i in kept], prompt_tokens, tokenizer.pad_id)
-    kept_questions = [questions[i] for i in kept]
-    return QuestionSet(kept_questions, prompt_QP, length_Q), len(questions) - len(kept)
 
 
 def answer(
@@ -90,3 +63,104 @@ def answer(
     verdicts = [[future.result() for future in row] for row in pending]
     reward_QN = np.array([[v.reward for v in row] for row in verdicts], np.float32)
     return Answers(rollouts, texts, verdicts, reward_QN)
+
+
+def join(parts: list[Answers], chosen_Q: np.ndarray) -> Answers:
+    """The answers of several batches of questions as one, at the places `chosen_Q` of them all."""
+    fields = zip(*(part.rollouts for part in parts), strict=True)
+    rollouts = Rollouts(*(np.concatenate(arrays)[chosen_Q] for arrays in fields))
+    texts = [row for part in parts for row in part.texts]
+    verdicts = [row for part in parts for row in part.verdicts]
+    reward_QN = np.concatenate([part.reward_QN for part in parts])[chosen_Q]
+    return Answers(
+        rollouts, [texts[i] for i in chosen_Q], [verdicts[i] for i in chosen_Q], reward_QN
+    )
+
+
+class Evaluator:
+    """What evaluations share, in training and on the command line: sampler, grader, settings.
+
+    Args:
+      engine: at the evaluation's temperature, top-p and length limit.
+      seed: of the run; every evaluation uses the same random numbers.
+      samples: k, responses per question.
+      policy: the grader's, to be named in the file of responses.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        grader: Grader,
+        seed: int,
+        samples: int,
+        policy: str,
+    ):
+        self._engine, self._tokenizer, self._grader = engine, tokenizer, grader
+        self._seed, self.samples, self._policy = seed, samples, policy
+
+    def load_params(self, params) -> Any:
+        """The sampler's copy of a policy's parameters."""
+        return self._engine.load_params(params)
+
+    def __call__(
+        self,
+        load: Callable[[], Any],
+        question_set: QuestionSet,
+        weights: str,
+        path: pathlib.Path,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Evaluation:
+        """Samples what `path` does not hold yet, and returns the evaluation.
+
+        Args:
+          load: gives what `load_params` made; called only where responses are missing.
+          weights: tells the policy from others, as text.
+          path: of the responses, see `eval.responses`.
+          progress: receives (responses done, responses in all).
+
+        Raises:
+          ValueError: `path` holds responses to other questions, or made in another way.
+        """
+        config = self._engine.config
+        found = evaluate(
+            question_set.questions,
+            self.samples,
+            self._sampler(load, question_set),
+            self._grader.submit,
+            path,
+            {
+                "weights": weights,
+                "prompts": question_set.fingerprint()["prompts"],
+                "seed": self._seed,
+                "temperature": config.temperature,
+                "top_p": config.top_p,
+                "max_tokens": config.max_tokens,
+                "dtype": str(np.dtype(config.dtype)),
+                "policy": self._policy,
+            },
+            # Slots stand empty while the last responses of a chunk finish: chunks of many slots.
+            chunk=max(config.prefill_questions, 16 * config.slots // self.samples),
+            progress=progress,
+        )
+        assert found is not None  # there is one process
+        return found
+
+    def _sampler(self, load: Callable[[], Any], question_set: QuestionSet) -> Sample:
+        def sample(_, indices: Sequence[int], k: int, finish: Finish) -> None:
+            def hand_on(q: int, n: int, tokens: np.ndarray) -> None:
+                text = self._tokenizer.decode(tokens.tolist())
+                ended = int(tokens[-1]) in self._tokenizer.eos_ids
+                finish(Sampled(indices[q], n, text, len(tokens), ended))
+
+            index_Q = np.asarray(indices)
+            scheduler.sample(
+                self._engine,
+                load(),
+                question_set.prompt_QP[index_Q],
+                question_set.prompt_length_Q[index_Q],
+                sampling.response_keys(self._seed, "eval", 0, index_Q, k),
+                hand_on,
+            )
+
+        return sample

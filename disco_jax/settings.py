@@ -42,6 +42,13 @@ CHECKS: list[Check] = [
     ("data.template", *_one_of("auto", "chat", "raw")),
     ("data.think", *_one_of("template", "open", "none")),
     ("data.prompt_tokens", *_at_least(1)),
+    ("data.too_long", *_one_of("drop", "refuse")),
+    ("data.ungradable", *_one_of("refuse", "drop")),
+    (
+        "data.difficulty",
+        lambda r: len(r) == 2 and 0 <= r[0] <= r[1] <= 1,
+        "two success rates in [0, 1], the lower one first",
+    ),
     ("reward.workers", *_at_least(1)),
     ("reward.timeout_s", *_positive()),
     ("reward.memory_mib", *_at_least(64)),
@@ -51,6 +58,7 @@ CHECKS: list[Check] = [
     ("rollout.slots", *_at_least(1)),
     ("rollout.prefill_questions", *_at_least(1)),
     ("rollout.steps_per_dispatch", *_at_least(1)),
+    ("rollout.refills", *_at_least(0)),
     ("optimizer.learning_rate", *_positive()),
     ("optimizer.warmup_steps", *_at_least(0)),
     ("optimizer.b1", *_MOMENT),
@@ -70,6 +78,8 @@ CHECKS: list[Check] = [
     ("eval.samples", *_at_least(1)),
     ("eval.temperature", *_at_least(0)),
     ("eval.top_p", *_PROBABILITY),
+    ("eval.max_tokens", *_at_least(1)),
+    ("eval.select", *_one_of("heldout", "benchmarks")),
     ("checkpoint.every", *_at_least(1)),
     ("checkpoint.keep", *_at_least(1)),
     ("log.rollouts_every", *_at_least(1)),
@@ -101,6 +111,19 @@ def check(config: Any) -> None:
             f"config.questions={config.questions} is not a multiple of"
             f" config.minibatches={config.minibatches}"
         )
+    if tuple(config.data.difficulty) != (0.0, 1.0) and not config.data.success:
+        raise UserError(
+            f"config.data.difficulty={tuple(config.data.difficulty)} needs success rates: name an"
+            " evaluation of the training set in config.data.success"
+        )
+    for key in ("benchmarks", "select"):
+        asked = config.eval[key] not in ("", "heldout")
+        if asked and not (config.data.benchmarks and config.eval.benchmarks):
+            raise UserError(
+                f"config.eval.{key}={config.eval[key]!r} needs config.data.benchmarks="
+                f"{config.data.benchmarks!r} to be the folder of the six files, and"
+                f" config.eval.benchmarks={config.eval.benchmarks!r} to name some of them, or all"
+            )
     longest = config.data.prompt_tokens + config.rollout.max_tokens - 1
     if config.packing.row_tokens < longest:
         raise UserError(

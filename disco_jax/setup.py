@@ -9,17 +9,15 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 import disco_jax
-from disco_jax import answers
-from disco_jax.answers import QuestionSet
+from disco_jax.answers import Evaluator
 from disco_jax.command import UserError
-from disco_jax.data import prompts, questions
+from disco_jax.data import prompts
 from disco_jax.data.prompts import Tokenizer
 from disco_jax.model import mesh as meshes
 from disco_jax.model import weights
 from disco_jax.model.dims import ModelDims
 from disco_jax.objective.objective import Objective, make_objective
-from disco_jax.report.progress import Progress
-from disco_jax.reward import Grader, self_check
+from disco_jax.reward import Grader
 from disco_jax.rollout.engine import Engine, EngineConfig
 from disco_jax.update.gradient import Gradient
 from disco_jax.update.optimizer import make_optimizer
@@ -47,32 +45,37 @@ def model_folder(path: str) -> pathlib.Path:
         if path and folder.is_dir():
             return folder
     embedded = ", ".join(sorted(p.name for p in ASSETS.iterdir() if p.is_dir()))
-    raise UserError(f"model.path={path!r}: neither a folder nor an embedded model ({embedded})")
+    raise UserError(f"model {path!r}: neither a folder nor an embedded model ({embedded})")
 
 
-def find_model(config: Any) -> Model:
-    """Reads the tokenizer and the sizes (not the weights) of `config.model.path`.
+def find_model(config: Any, path: str = "") -> Model:
+    """Reads the tokenizer and the sizes (not the weights) of a policy.
+
+    Args:
+      path: its folder or embedded name; `config.model.path` by default.
 
     Raises:
       UserError: no such model, or one that does not fit the configuration.
     """
-    path = config.model.path
+    path = path or config.model.path
     folder = model_folder(path)
     try:
         dims = weights.read_dims(folder)
         tokenizer = prompts.load_tokenizer(str(folder), config.data.template, config.data.think)
     except (OSError, ValueError) as error:
-        raise UserError(f"config.model.path={path!r}: {error}") from error
-    longest = config.data.prompt_tokens + config.rollout.max_tokens
+        raise UserError(f"model {path!r}: {error}") from error
+    response = max(config.rollout.max_tokens, config.eval.max_tokens)
     if tokenizer.size > dims.vocab:
         raise UserError(
-            f"config.model.path={path!r}: its tokenizer has {tokenizer.size} tokens, the model"
+            f"model {path!r}: its tokenizer has {tokenizer.size} tokens, the model"
             f" {dims.vocab}; they do not belong together"
         )
-    if longest > dims.max_position:
+    if config.data.prompt_tokens + response > dims.max_position:
         raise UserError(
-            f"config.data.prompt_tokens={config.data.prompt_tokens} + config.rollout.max_tokens="
-            f"{config.rollout.max_tokens} exceed the model's {dims.max_position} positions"
+            f"config.data.prompt_tokens={config.data.prompt_tokens} and responses of {response}"
+            f" tokens (the larger of config.rollout.max_tokens={config.rollout.max_tokens} and"
+            f" config.eval.max_tokens={config.eval.max_tokens}) exceed the model's"
+            f" {dims.max_position} positions"
         )
     return Model(folder, tokenizer, dims)
 
@@ -83,36 +86,6 @@ def load_weights(model: Model) -> dict[str, Any]:
         return weights.load(model.folder, model.dims)
     except (OSError, ValueError) as error:
         raise UserError(f"config.model.path: {error}") from error
-
-
-def load_questions(config: Any, key: str, tokenizer: Tokenizer, progress: Progress) -> QuestionSet:
-    """Reads `config.data.train` or `config.data.heldout`, checks the golds, tokenizes the prompts.
-
-    Raises:
-      UserError: unreadable data, golds that the grader does not accept for themselves, or no
-        question whose prompt fits.
-    """
-    where = f"config.data.{key}"
-    try:
-        found = questions.load(config.data[key])
-        question_set, left_out = answers.prepare(
-            found, tokenizer, config.data.suffix, config.data.prompt_tokens
-        )
-        bad = self_check([q.golds for q in question_set.questions], config.reward.policy)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{where}: {error}") from error
-    if left_out:
-        progress.say(
-            f"{where}: {left_out} of {len(found)} questions left out, their prompts exceed"
-            f" config.data.prompt_tokens={config.data.prompt_tokens}"
-        )
-    if bad:
-        shown = "; ".join(f"{question_set.questions[b.index].id}: {b.gold!r}" for b in bad[:3])
-        raise UserError(
-            f"{where}: {len(bad)} golds are not accepted as answers to themselves under"
-            f" config.reward.policy={config.reward.policy!r}: {shown}. Drop or mend those rows"
-        )
-    return question_set
 
 
 def make_grader(config: Any) -> Grader:
@@ -145,19 +118,21 @@ def make_mesh(config: Any) -> Mesh:
         raise UserError(f"config.{error}") from error
 
 
-def make_engine(
-    config: Any, model: Model, mesh: Mesh, *, temperature: float, top_p: float
-) -> Engine:
-    """The sampler at the given sampling settings; the same one for the same settings."""
+def make_engine(config: Any, model: Model, mesh: Mesh, sampling: Any) -> Engine:
+    """The sampler; the same one for the same settings.
+
+    Args:
+      sampling: `config.rollout` or `config.eval`: temperature, top_p and max_tokens.
+    """
     rollout = config.rollout
     engine_config = EngineConfig(
         prompt_tokens=config.data.prompt_tokens,
-        max_tokens=rollout.max_tokens,
+        max_tokens=sampling.max_tokens,
         slots=rollout.slots,
         prefill_questions=rollout.prefill_questions,
         steps_per_dispatch=rollout.steps_per_dispatch,
-        temperature=temperature,
-        top_p=top_p,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
         eos_ids=model.tokenizer.eos_ids,
         pad_id=model.tokenizer.pad_id,
         dtype=jnp.dtype(config.model.dtype),
@@ -170,6 +145,18 @@ def make_engine(
 
 # Training and evaluation that sample alike share one engine, and its compiled programs.
 _engine = functools.lru_cache(maxsize=2)(Engine)
+
+
+def make_evaluator(config: Any, model: Model, mesh: Mesh, grader: Grader) -> Evaluator:
+    """Evaluations as `config.eval` has them."""
+    return Evaluator(
+        make_engine(config, model, mesh, config.eval),
+        model.tokenizer,
+        grader,
+        config.seed,
+        config.eval.samples,
+        config.reward.policy,
+    )
 
 
 def make_updater(config: Any, model: Model, objective: Objective, mesh: Mesh) -> Updater:

@@ -8,19 +8,22 @@ is a pure function of (config, seed, step), as long as no answer runs into the g
 """
 
 import functools
+import pathlib
 import signal
 import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
-from disco_jax import answers, settings, setup, workdir
-from disco_jax.answers import Answers, QuestionSet
+from disco_jax import answers, datasets, settings, setup, workdir
+from disco_jax.answers import Answers
 from disco_jax.command import OK, STOPPED, Command, UserError, launch
-from disco_jax.data import order
-from disco_jax.eval.pass_at_k import pass_at_1
+from disco_jax.data import selection
+from disco_jax.eval.evaluate import training_row
 from disco_jax.model import weights
+from disco_jax.report.counter import Counter
 from disco_jax.report.progress import Progress
 from disco_jax.reward import guard
 from disco_jax.rollout import sampling
@@ -33,63 +36,87 @@ from disco_jax.update.step import TrainState
 class Trainer:
     """The parts of a run, and the lines of Algorithm 1 as methods."""
 
-    def __init__(self, config: Any, progress: Progress):
-        """Builds everything; raises UserError before any expensive work where something is off."""
+    def __init__(self, config: Any, progress: Progress, success: Mapping[str, float]):
+        """Builds everything; raises UserError before any expensive work where something is off.
+
+        Args:
+          success: p(q) of training questions by id, empty where it was not measured.
+        """
         settings.check(config)
         self.config, self.progress = config, progress
         self.objective = setup.read_objective(config)
         self.mesh = setup.make_mesh(config)
         self.model = setup.find_model(config)
         self.grader = setup.make_grader(config)
-        with progress.phase("reading questions"):
-            self.train_set = setup.load_questions(config, "train", self.model.tokenizer, progress)
-            self.heldout = setup.load_questions(config, "heldout", self.model.tokenizer, progress)
+        tokenizer = self.model.tokenizer
+        self.train_set = datasets.train_questions(config, tokenizer, progress, success)
+        self.heldout = datasets.heldout_questions(config, tokenizer, progress)
+        progress.say(datasets.first_prompt(self.train_set, tokenizer))
+        self.order = datasets.make_order(config, self.train_set, success)
         if config.questions > len(self.train_set):
             raise UserError(
                 f"config.questions={config.questions} exceed the {len(self.train_set)} questions"
                 f" of config.data.train={config.data.train!r}"
             )
-        rollout, evaluation = config.rollout, config.eval
-        self.engine, self.eval_engine = (
-            setup.make_engine(config, self.model, self.mesh, temperature=t, top_p=p)
-            for t, p in (
-                (rollout.temperature, rollout.top_p),
-                (evaluation.temperature, evaluation.top_p),
-            )
-        )
+        self.engine = setup.make_engine(config, self.model, self.mesh, config.rollout)
+        self.evaluator = setup.make_evaluator(config, self.model, self.mesh, self.grader)
         self.updater = setup.make_updater(config, self.model, self.objective, self.mesh)
 
     def start(self) -> TrainState:
         """The starting policy, not yet trained."""
         return self.updater.init(setup.load_weights(self.model))
 
-    def rollout(self, state: TrainState, step: int) -> tuple[np.ndarray, Answers]:
-        """Lines 4 to 6: the step's questions, and pi_old's graded responses to them."""
-        config = self.config
-        index_Q = order.batch(len(self.train_set), config.questions, config.seed, step)
-        key_QN = sampling.response_keys(config.seed, "train", step, index_Q, config.responses)
-        return index_Q, self._answer(self.engine, state, self.train_set, index_Q, key_QN)
+    def rollout(self, state: TrainState, step: int) -> tuple[np.ndarray, Answers, dict[str, float]]:
+        """Lines 4 to 6: the step's questions, and pi_old's graded responses to them.
 
-    def evaluate(self, state: TrainState) -> dict[str, Any]:
-        """Held-out pass@1 with its 95 % interval; the same random numbers every time."""
-        samples = self.config.eval.samples
-        index_Q = np.arange(len(self.heldout))
-        key_QN = sampling.response_keys(self.config.seed, "eval", 0, index_Q, samples)
-        found = self._answer(self.eval_engine, state, self.heldout, index_Q, key_QN)
-        correct_QK = found.reward_QN > 0
-        mean, low, high = pass_at_1(correct_QK)
-        row = {
-            "eval/pass1": mean,
-            "eval/pass1_low": low,
-            "eval/pass1_high": high,
-            "eval/length": float(found.rollouts.length_QN.mean()),
-            "eval/truncated": float(1 - found.rollouts.ended_QN.mean()),
-            "eval/histogram": np.bincount(correct_QK.sum(-1), minlength=samples + 1).tolist(),
+        With refills (dynamic sampling), further questions are asked while too few have both right
+        and wrong responses, and the batch is chosen among all of them.
+
+        Returns the questions' indices, the answers, and metrics of the choice.
+        """
+        config, Q = self.config, self.config.questions
+        sequence = self.order(len(self.train_set), Q, config.seed, step)
+        params = self.engine.load_params(state.params)
+        asked, parts = 0, []
+        for _ in range(1 + config.rollout.refills):
+            index_Q = sequence[asked : asked + Q]
+            if not len(index_Q):
+                break
+            key_QN = sampling.response_keys(config.seed, "train", step, index_Q, config.responses)
+            parts.append(self._answer(params, index_Q, key_QN))
+            asked += len(index_Q)
+            informative = selection.informative(np.concatenate([p.reward_QN for p in parts]))
+            if informative.sum() >= Q:
+                break
+        row = {"rollout/questions": asked, "rollout/informative": float(informative.mean())}
+        chosen_Q = selection.choose(informative, Q)
+        return sequence[chosen_Q], answers.join(parts, chosen_Q), row
+
+    def evaluate(
+        self, state: TrainState, step: int, folder: pathlib.Path, say: Callable[[str], None]
+    ) -> dict[str, Any]:
+        """A row of metrics of the held-out sets; the same random numbers every time.
+
+        Args:
+          folder: for the responses, a file a set; what it holds already is not sampled again.
+          say: is told now and then how far a long evaluation is.
+        """
+        load = functools.cache(lambda: self.evaluator.load_params(state.params))
+        found = {
+            name: self.evaluator(
+                load,
+                some,
+                f"step {step}",
+                folder / f"{name}.jsonl",
+                Counter(name, say=say, every_s=30.0),
+            )
+            for name, some in self.heldout.items()
         }
-        levels = np.array([q.level for q in self.heldout.questions])
-        for level in sorted(set(levels) - {""}):
-            row[f"eval/level/{level}"] = float(correct_QK[levels == level].mean())
-        return row
+        return training_row(found.pop("heldout"), found)
+
+    def export(self, state: TrainState, folder: pathlib.Path) -> None:
+        """Writes the policy in Hugging Face layout, its tokenizer beside it."""
+        weights.save(folder, self.model.dims, state.params, tokenizer_from=self.model.folder)
 
     def _learning_rate(self, step: int) -> float:
         """The rate of a step's last update."""
@@ -97,10 +124,15 @@ class Trainer:
         rate = make_schedule(optimizer.learning_rate, optimizer.warmup_steps)
         return float(rate((step + 1) * self.config.minibatches - 1))
 
-    def _answer(self, engine, state: TrainState, question_set: QuestionSet, index_Q, key_QN):
-        params = engine.load_params(state.params)
+    def _answer(self, params, index_Q: np.ndarray, key_QN: jax.Array) -> Answers:
         return answers.answer(
-            engine, params, question_set, index_Q, key_QN, self.model.tokenizer, self.grader
+            self.engine,
+            params,
+            self.train_set,
+            index_Q,
+            key_QN,
+            self.model.tokenizer,
+            self.grader,
         )
 
     def train_step(self, state: TrainState, step: int) -> tuple[TrainState, dict, Any]:
@@ -109,7 +141,7 @@ class Trainer:
         Returns the new state, the row of metrics, and the step's (question indices, answers).
         """
         begin = time.perf_counter()
-        index_Q, found = self.rollout(state, step)
+        index_Q, found, choice = self.rollout(state, step)
         if step == 0:
             flat = [v for row in found.verdicts for v in row]
             try:
@@ -121,6 +153,7 @@ class Trainer:
         row = _values(metrics)  # waits for the device
         done = time.perf_counter()
         length_QN = found.rollouts.length_QN
+        row |= choice
         row |= {
             "response/length": float(length_QN.mean()),
             "response/truncated": float(1 - found.rollouts.ended_QN.mean()),
@@ -144,8 +177,9 @@ def train(command: Command) -> int:
     config = command.config
     stop = _StopSignal()
     starting = Progress(config.steps)
-    trainer = Trainer(config, starting)
-    records = workdir.Workdir(command, trainer.train_set)
+    success = workdir.success_rates(command)
+    trainer = Trainer(config, starting, success)
+    records = workdir.Workdir(command, trainer.train_set, trainer.heldout, success)
     starting.say(records.overview())
     folder, keep = command.workdir / "checkpoints", config.checkpoint.keep
     try:
@@ -173,8 +207,7 @@ def train(command: Command) -> int:
         if not finished:
             progress.say(f"stopped after step {step}, saved; the same command continues the run")
             return STOPPED
-        policy = command.workdir / "policy"
-        weights.save(policy, trainer.model.dims, state.params, tokenizer_from=trainer.model.folder)
+        trainer.export(state, command.workdir / workdir.POLICY)
     records.finish()
     return OK
 
@@ -197,7 +230,11 @@ def _loop(
         if stop.requested:
             break
         if step in (0, config.steps) or step % config.eval.every == 0:
-            records.evaluation(step, functools.partial(trainer.evaluate, state))
+            records.evaluation(
+                step,
+                functools.partial(trainer.evaluate, state, step),
+                functools.partial(trainer.export, state),
+            )
         finished = step == config.steps
         if finished or stop.requested:
             break

@@ -1,10 +1,13 @@
 """The folder of a run: its configuration, records, summary and report.
 
 config.json, config_base.json   the configuration, and the file's values before overrides
+data.json, success.json         fingerprints of the questions; p(q) of them, where it was given
 metrics.jsonl, tensorboard/     a row per step and per evaluation
 rollouts.jsonl                  responses with their rewards, of every n-th step
 checkpoints/                    what a restart continues from
-policy/                         the trained policy in Hugging Face layout
+evaluations/                    every response of every evaluation, and their results
+policy/, policy_best/           the trained policy, and the one that evaluated best, in Hugging
+                                Face layout
 summary.json, curves.png, report.html   written at the end
 """
 
@@ -12,46 +15,62 @@ import fcntl
 import json
 import os
 import pathlib
+import shutil
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TextIO
 
 import numpy as np
 
 from disco_jax import settings
-from disco_jax.answers import Answers, QuestionSet
+from disco_jax.answers import Answers
 from disco_jax.command import Command, UserError
+from disco_jax.data.sets import QuestionSet
+from disco_jax.eval import responses
+from disco_jax.eval.evaluate import best_step
 from disco_jax.report import html, plots, run, tables
 from disco_jax.report.compilations import Compilations
 from disco_jax.report.progress import Progress
-from disco_jax.report.writers import MetricsWriter, RolloutWriter
+from disco_jax.report.writers import MetricsWriter, RolloutWriter, read_metrics
 
 SETTLED = 2  # steps after which nothing may be compiled any more
+BEST, POLICY, EVALUATIONS = "policy_best", "policy", "evaluations"
+# config.eval.select: the metric that picks the best policy, and what to call the choice.
+SELECTORS = {
+    "heldout": ("eval/pass1", "validation set (data.heldout)"),
+    "benchmarks": ("eval/benchmarks", "test sets, as the paper did: no score of unseen questions"),
+}
 
 
 class Workdir:
     """Writes what a run leaves behind; rows are on file once, however often it is restarted."""
 
-    def __init__(self, command: Command, train_set: QuestionSet):
-        """Raises UserError where the folder holds another run or cannot be written."""
-        self.path, self.train_set = command.workdir, train_set
+    def __init__(
+        self,
+        command: Command,
+        train_set: QuestionSet,
+        heldout: Mapping[str, QuestionSet],
+        success: Mapping[str, float],
+    ):
+        """
+        Args:
+          heldout: what the run is evaluated on, by name.
+          success: p(q) of training questions by id, from `success_rates`.
+
+        Raises:
+          UserError: the folder holds another run or one of other questions, or it is in use or
+            cannot be written.
+        """
+        self.path, self.train_set, self._success = command.workdir, train_set, success
         self.config = json.loads(command.config.to_json_best_effort())
         self._base = json.loads(command.base.to_json_best_effort())
+        sets = {"train": train_set, **heldout}
+        self._data = {name: some.fingerprint() for name, some in sets.items()}
         self._compilations = Compilations()
         self._settled_at: int | None = None
         self._evaluated = False
         self._steps_here = 0
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = (self.path / "lock").open("w")
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                f"--workdir={self.path}: another process is training there; wait for it, or use"
-                " another folder"
-            ) from None
-        except OSError as error:
-            raise UserError(f"--workdir={self.path}: {error}") from error
+        self._lock = lock(self.path, "another process is training there")
         self._refuse_changes()
 
     def overview(self) -> str:
@@ -60,42 +79,82 @@ class Workdir:
         return tables.configuration(config, base, tables.Style.of(sys.stderr))
 
     def _refuse_changes(self) -> None:
-        path = self.path / "config.json"
-        if not path.is_file():
-            return
-        try:
-            old = json.loads(path.read_text())
-        except ValueError as error:
-            raise UserError(f"{path} is not valid JSON ({error}); use another --workdir") from None
-        changed = settings.changes(run.flatten(old), run.flatten(self.config))
+        old = _read_json(self.path / "config.json")
+        changed = settings.changes(run.flatten(old), run.flatten(self.config)) if old else []
         if changed:
             raise UserError(
                 f"--workdir={self.path} holds a run with another configuration: "
                 + "; ".join(changed)
                 + ". Use another --workdir, or the old values"
             )
+        old = run.flatten(_read_json(self.path / "data.json"))
+        new = run.flatten(self._data)
+        if old and old != new:
+            raise UserError(
+                f"--workdir={self.path} holds a run on other data: "
+                + "; ".join(f"{k}: {old.get(k)} -> {v}" for k, v in new.items() if old.get(k) != v)
+                + ". Restore the files (or the tokenizer, for prompts), or use another --workdir"
+            )
 
     def open(self, step: int, progress: Progress) -> None:
-        """Opens the records, without the rows after `step` (they will be made again)."""
+        """Opens the records, without what comes after `step` (it will be made again)."""
         self.progress = progress
         _write_json(self.path / "config.json", self.config)
         _write_json(self.path / "config_base.json", self._base)
+        _write_json(self.path / "data.json", self._data)
+        if self._success:
+            _write_json(self.path / "success.json", self._success)
+        for folder in (self.path / EVALUATIONS).glob("step-*"):
+            if int(folder.name.removeprefix("step-")) > step:
+                shutil.rmtree(folder)
         self._metrics = MetricsWriter(self.path, resume_step=step)
         self._rollouts = RolloutWriter(self.path, resume_step=step)
+        self._scores = {
+            row["step"]: row[self._selector[0]]
+            for row in read_metrics(self.path)
+            if row["kind"] == "eval"
+        }
 
-    def evaluation(self, step: int, evaluate: Callable[[], dict[str, Any]]) -> None:
-        """Evaluates and records, unless the row is there already."""
-        if not self._metrics.has(step, "eval"):
-            with self.progress.phase(f"evaluating after step {step}"):
-                row = evaluate()
-            self._metrics.write(step, "eval", row)
-            self.progress.write(step, "eval", row)
-            if not self._evaluated:
-                self._evaluated, self._settled_at = True, None
-            if step == 0:
-                style = tables.Style.of(sys.stderr)
-                columns = {"held-out questions, starting policy": row["eval/histogram"]}
-                self.progress.say(tables.histogram(columns, style))
+    @property
+    def _selector(self) -> tuple[str, str]:
+        return SELECTORS[self.config["eval"]["select"]]
+
+    def evaluation(
+        self,
+        step: int,
+        evaluate: Callable[[pathlib.Path, Callable[[str], None]], dict[str, Any]],
+        export: Callable[[pathlib.Path], None],
+    ) -> None:
+        """Evaluates and records, unless the row is there already.
+
+        Args:
+          evaluate: given a folder for the responses and where to report, returns a row.
+          export: writes the policy to a folder; called where it is the best one so far.
+        """
+        if self._metrics.has(step, "eval"):
+            return
+        with self.progress.phase(f"evaluating after step {step}"):
+            row = evaluate(self.path / EVALUATIONS / f"step-{step}", self.progress.say)
+        self._scores[step] = row[self._selector[0]]
+        if best_step(self._scores) == step:  # before the row: a restart that lacks it comes here
+            export(self.path / BEST)
+            _write_json(self.path / BEST / "selection.json", self._best())
+        self._metrics.write(step, "eval", row)
+        self.progress.write(step, "eval", row)
+        if not self._evaluated:
+            self._evaluated, self._settled_at = True, None
+        if step == 0:
+            style = tables.Style.of(sys.stderr)
+            columns = {"held-out questions, starting policy": row["eval/histogram"]}
+            self.progress.say(tables.histogram(columns, style))
+
+    def _best(self) -> dict[str, Any]:
+        step = best_step(self._scores)
+        return {
+            "best_step": step,
+            "best_pass1": self._scores[step],
+            "best_selected_on": self._selector[1],
+        }
 
     def step(self, step: int, row: dict[str, float], rollouts: tuple[np.ndarray, Answers]) -> None:
         """Records a training step, and its responses where they are due."""
@@ -124,7 +183,12 @@ class Workdir:
         page = html.write_report(self.path)
         style = tables.Style.of(sys.stderr)
         self.progress.say("\n" + tables.before_after(found.before, found.after, style))
-        self.progress.say(f"\nreport: {page}")
+        best = self._best()
+        self.progress.say(
+            f"\n{BEST}: step {best['best_step']}, pass@1 {100 * best['best_pass1']:.1f} %,"
+            f" selected on the {best['best_selected_on']}"
+        )
+        self.progress.say(f"report: {page}")
 
     def _summary(self, found: run.Run) -> dict[str, Any]:
         """What the run amounts to.
@@ -142,12 +206,48 @@ class Workdir:
             "pass1_before_interval": [before[key] for key in interval],
             "pass1_after": after["eval/pass1"],
             "pass1_after_interval": [after[key] for key in interval],
+            **self._best(),
             "kl_mean": float(np.nanmean([row["kl/mean"] for row in found.train])),
             "delta": found.delta,
             "steps": found.step,
             "wall_s": found.wall_s,
             "recompiles_after_step_2": recompiled,
         }
+
+
+def lock(folder: pathlib.Path, busy: str) -> TextIO:
+    """Makes the folder and holds its lock while the returned file is open.
+
+    Raises:
+      UserError: another process holds it (`busy` says what that does), or it cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / "lock").open("w")
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise UserError(f"--workdir={folder}: {busy}; wait for it, or use another folder") from None
+    except OSError as error:
+        raise UserError(f"--workdir={folder}: {error}") from error
+    return file
+
+
+def success_rates(command: Command) -> dict[str, float]:
+    """p(q) of training questions by id: those that the run started with, which its workdir keeps,
+    or else of `config.data.success`; empty where none are named.
+
+    Raises:
+      UserError: the file is absent or holds no responses.
+    """
+    source = command.config.data.success
+    if not source:
+        return {}
+    kept = _read_json(command.workdir / "success.json")
+    try:
+        return kept or responses.success_rates(pathlib.Path(source).expanduser())
+    except (OSError, ValueError) as error:
+        raise UserError(f"config.data.success={source!r}: {error}") from error
 
 
 def _rows(train_set: QuestionSet, index_Q: np.ndarray, found: Answers):
@@ -171,6 +271,14 @@ def _rows(train_set: QuestionSet, index_Q: np.ndarray, found: Answers):
             "level": question.level,
             "responses": responses,
         }
+
+
+def _read_json(path: pathlib.Path) -> dict[str, Any]:
+    """The file's object, empty where there is no file; raises UserError where it is damaged."""
+    try:
+        return json.loads(path.read_text()) if path.is_file() else {}
+    except ValueError as error:
+        raise UserError(f"{path} is not valid JSON ({error}); use another --workdir") from None
 
 
 def _write_json(path: pathlib.Path, value: Any) -> None:

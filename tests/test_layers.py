@@ -9,10 +9,10 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "disco_jax"
 
-COMMANDS = {"train", "grade", "doctor"}
+COMMANDS = {"train", "evaluate", "grade", "doctor"}
 DOOR_OF_A_COMMAND = "objective/check.py"  # its path is what users type; what it runs is in golden/
 # What the commands share; like them, it may import every room.
-SHARED = {"command", "settings", "setup", "answers", "workdir"}
+SHARED = {"command", "settings", "setup", "datasets", "answers", "workdir"}
 # A room may import the rooms named here, and itself.
 ROOMS = {
     "types": set(),

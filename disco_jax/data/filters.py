@@ -82,6 +82,8 @@ def overlap(
     on the same formulas ("where m and n are relatively prime positive integers").
     """
     tests = [(b.id, grams(b.problem, n)) for b in benchmarks]
+    if not tests:
+        return list(questions), []
     index: dict[tuple[str, ...], list[int]] = collections.defaultdict(list)
     for i, (_, found) in enumerate(tests):
         for gram in found:
@@ -119,25 +121,6 @@ def by_success(
         return ("too hard" if p < low else "too easy"), f"p(q) = {p:.2f}"
 
     return _split(questions, map(reason, questions))
-
-
-def clean(
-    questions: Sequence[Question],
-    encode: Callable[[str], Sequence[int]] | None = None,
-    limit: int = 0,
-    check: Check | None = None,
-    benchmarks: Iterable[Question] = (),
-) -> Filtered:
-    """Duplicates, then benchmark overlap, ungradable answers and long prompts, as far as asked."""
-    kept, dropped = duplicates(questions)
-    for part in (
-        lambda q: overlap(q, benchmarks),
-        lambda q: ungradable(q, check) if check else (q, []),
-        lambda q: too_long(q, encode, limit) if encode else (q, []),
-    ):
-        kept, more = part(kept)
-        dropped += more
-    return kept, dropped
 
 
 def report(dropped: Sequence[Dropped], examples: int = 3) -> str:

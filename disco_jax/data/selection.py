@@ -4,8 +4,12 @@ Both are off in the paper's runs. Both are pure functions, so that a restarted s
 choices.
 """
 
+import functools
+from typing import Protocol
+
 import numpy as np
 
+from disco_jax import calls
 from disco_jax.data import order
 
 
@@ -19,21 +23,6 @@ def informative(reward_QN: np.ndarray, valid_QN: np.ndarray | None = None) -> np
     right_QN = np.asarray(reward_QN) == 1
     valid_QN = np.ones_like(right_QN) if valid_QN is None else np.asarray(valid_QN, bool)
     return (right_QN & valid_QN).any(1) & (~right_QN & valid_QN).any(1)
-
-
-def candidates(n_questions: int, batch_size: int, seed: int, step: int, refill: int) -> np.ndarray:
-    """Questions to sample for a step of dynamic sampling, int64, at most [batch_size].
-
-    `refill=0` is the step's own batch of `order.batch`; refill 1, 2, ... are further questions,
-    all different from one another and from the batch, and fewer or none once all are used up.
-    Refills do not move the order of later steps, so a restart needs no count of them.
-    """
-    own = order.batch(n_questions, batch_size, seed, step)
-    if refill == 0:
-        return own
-    mixed = order.permutation(n_questions, seed, step, 1)
-    others = mixed[~np.isin(mixed, own)]
-    return others[(refill - 1) * batch_size : refill * batch_size]
 
 
 def choose(informative_C: np.ndarray, need: int) -> np.ndarray:
@@ -52,34 +41,58 @@ def choose(informative_C: np.ndarray, need: int) -> np.ndarray:
     return np.sort(ranked[:need])
 
 
-def curriculum(
-    p_Q: np.ndarray,
-    batch_size: int,
-    seed: int,
-    step: int,
-    steps: int,
-    start: float = 0.3,
-    full: float = 0.5,
-) -> np.ndarray:
-    """Indices of a step's questions, int64 [batch_size]: the easiest first, then ever more.
+class Order(Protocol):
+    """Every question that a step may ask, each once: its own batch first, then the refills."""
+
+    def __call__(self, n_questions: int, batch_size: int, seed: int, step: int) -> np.ndarray: ...
+
+
+def epochs() -> Order:
+    """The step's batch of `order.batch`, then all other questions in an order of this step's own.
+
+    Refills do not move the order of later steps, so a restart needs no count of them.
+    """
+
+    def sequence(n_questions: int, batch_size: int, seed: int, step: int) -> np.ndarray:
+        own = order.batch(n_questions, batch_size, seed, step)
+        mixed = order.permutation(n_questions, seed, step, 1)
+        return np.concatenate([own, mixed[~np.isin(mixed, own)]])
+
+    return sequence
+
+
+def easy_first(p_Q: np.ndarray | None = None, start: float = 0.3, steps: int = 700) -> Order:
+    """A curriculum: the easiest questions first, then ever more.
 
     The pool grows linearly from the easiest `start` of the questions at step 0 to all of them at
-    `full` of the run; a step draws from it without repetition. These are draws, not epochs:
-    over a run, easy questions are seen more often.
+    step `steps`; a step draws from it without repetition. These are draws, not epochs: over a run,
+    easy questions are seen more often.
 
     Args:
       p_Q: success rate of each question, as measured beforehand; nan (not measured) counts as 0.5.
 
     Raises:
-      ValueError: shares out of range, or fewer questions than the batch.
+      ValueError: no rates, start not in (0, 1), or steps below 1.
     """
-    n = len(p_Q)
-    if not (0 < start <= 1 and 0 < full <= 1) or batch_size > n or not 0 <= step < steps:
-        raise ValueError(
-            f"start={start}, full={full}, batch_size={batch_size} of {n}, step={step} of {steps}: "
-            "shares in (0, 1], the batch no larger than the set, steps from 0"
-        )
-    share = min(1.0, start + (1 - start) * step / (full * steps))
-    pool = max(batch_size, round(share * n))
-    easiest = np.argsort(-np.nan_to_num(np.asarray(p_Q, float), nan=0.5), kind="stable")[:pool]
-    return easiest[order.permutation(pool, seed, step, 2)[:batch_size]]
+    start = calls.number("start", start, above=0, below=1)
+    steps = calls.number("steps", steps, least=1)
+    if p_Q is None:
+        raise ValueError("there are no success rates: name an evaluation in config.data.success")
+    ranked = np.argsort(-np.nan_to_num(np.asarray(p_Q, float), nan=0.5), kind="stable")
+
+    def sequence(n_questions: int, batch_size: int, seed: int, step: int) -> np.ndarray:
+        share = min(1.0, start + (1 - start) * step / steps)
+        pool = max(batch_size, round(share * n_questions))
+        return ranked[order.permutation(pool, seed, step, 2)]
+
+    return sequence
+
+
+def make_order(text: str, p_Q: np.ndarray | None) -> Order:
+    """The order named by a call-like string: `epochs` or `easy_first(start=0.3, steps=700)`.
+
+    Raises:
+      ValueError: no such order or parameter; or as `easy_first`.
+    """
+    table = {"epochs": epochs, "easy_first": functools.partial(easy_first, p_Q)}
+    return calls.build(text, table, "order")

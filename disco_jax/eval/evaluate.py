@@ -176,10 +176,11 @@ def regrade(
     questions: Sequence[Question],
     grade: Grade,
     answer: Answer = boxed,
+    settings: Mapping[str, Any] | None = None,
 ) -> tuple[int, int]:
     """Grades saved responses anew, without sampling: (wrong to right, right to wrong).
 
-    The file is replaced in one step.
+    The file is replaced in one step. `settings` names what is new, such as the grader's policy.
 
     Raises:
       ValueError: the file holds a response to a question that is not among `questions`.
@@ -195,7 +196,7 @@ def regrade(
         r._replace(correct=bool(v.result().reward), answer=answer(r.text))
         for r, v in zip(old, verdicts, strict=True)
     ]
-    responses.rewrite(path, head, new)
+    responses.rewrite(path, {**head, "settings": {**head["settings"], **(settings or {})}}, new)
     change = [int(n.correct) - int(o.correct) for o, n in zip(old, new, strict=True)]
     return change.count(1), change.count(-1)
 
@@ -209,6 +210,35 @@ def paired(a: Evaluation, b: Evaluation) -> Comparison:
     if [q.id for q in a.questions] != [q.id for q in b.questions]:
         raise ValueError("the two evaluations do not hold the same questions in the same order")
     return compare(a.correct_QK.mean(1), b.correct_QK.mean(1))
+
+
+def training_row(heldout: Evaluation, tests: Mapping[str, Evaluation]) -> dict[str, Any]:
+    """Metrics of a training run's evaluation: of the held-out questions, and pass@1 of the tests.
+
+    Args:
+      tests: benchmarks by name; `eval/benchmarks` is their unweighted mean.
+    """
+    k = heldout.correct_QK.shape[1]
+    mean, low, high = pass_at_1(heldout.correct_QK)
+    row: dict[str, Any] = {
+        "eval/pass1": mean,
+        "eval/pass1_low": low,
+        "eval/pass1_high": high,
+        "eval/length": float(heldout.length_QK.mean()),
+        "eval/truncated": float(1 - heldout.ended_QK.mean()),
+        "eval/histogram": np.bincount(heldout.correct_QK.sum(1), minlength=k + 1).tolist(),
+    }
+    if k > 1:
+        row[f"eval/pass{k}"] = float(pass_at_k(heldout.correct_QK, k).mean())
+        row[f"eval/maj{k}"] = float(maj_at_k(heldout.answers_QK, heldout.correct_QK).mean())
+    levels = np.array([q.level for q in heldout.questions])
+    for level in sorted(set(levels) - {""}):
+        row[f"eval/level/{level}"] = float(heldout.correct_QK[levels == level].mean())
+    for name, found in tests.items():
+        row[f"eval/{name}"] = float(found.correct_QK.mean())
+    if tests:
+        row["eval/benchmarks"] = float(np.mean([row[f"eval/{name}"] for name in tests]))
+    return row
 
 
 def best_step(scores: Mapping[int, float]) -> int:

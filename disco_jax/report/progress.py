@@ -94,7 +94,7 @@ class Progress:
         if self._terminal:
             if self._bar is None:
                 self._bar = _bar(self._total, self._start, self._stream)
-            self._bar.ncols = _columns(self._stream)
+            self._bar.ncols = columns(self._stream)
             self._bar.set_description_str("  ".join(self._figures(row)), refresh=False)
             self._bar.update(step - self._bar.n)
         else:
@@ -141,7 +141,7 @@ def _evaluation(row: Mapping[str, Any]) -> str:
     return text
 
 
-def _columns(stream: TextIO) -> int:
+def columns(stream: TextIO) -> int:
     """Width of the terminal, 100 where it does not say."""
     try:
         return os.get_terminal_size(stream.fileno()).columns or 100
@@ -156,7 +156,7 @@ def _bar(total: int, start: int, stream: TextIO) -> Any:
         total=total,
         initial=start,
         file=stream,
-        ncols=_columns(stream),
+        ncols=columns(stream),
         nrows=1000,  # a terminal of unknown height (0 rows, as in containers) would hide the bar
         mininterval=0.1,
         smoothing=0.1,
