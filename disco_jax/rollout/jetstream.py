@@ -1,0 +1,414 @@
+"""The door to google-jetstream 0.2.2: our engine under its orchestrator.
+
+JetStream's Driver decides what is prefilled, inserted and decoded when; `Adapter` gives it our
+engine in the form that this release asks for, and keeps what it drops on the way: each response's
+end-of-sequence token and log-probabilities. Three things of JetStream's own module are amended, at
+use and never on import (jax itself is left alone):
+
+  delete_pytree    calls `jax.tree_map`, which jax has removed. Here a prefix belongs to a group and
+                   is let go by reference counting.
+  JetThread        kills the process on any exception. Here the exception is raised where the
+                   tokens are waited for.
+  its root logger  is set to DEBUG on standard output. Here only warnings are printed.
+
+Importing this file imports TensorFlow (JetStream's own tokenizers do).
+"""
+
+import collections
+import dataclasses
+import functools
+import itertools
+import logging
+import queue
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jetstream.core import orchestrator
+from jetstream.engine import engine_api, tokenizer_api, tokenizer_pb2
+
+from disco_jax.rollout.engine import Engine
+from disco_jax.rollout.scheduler import OnFinish
+from disco_jax.types import Rollouts
+
+# The prompt widths that JetStream pads to; it looks the engine's longest one up among them.
+WIDTHS = tuple(2**n for n in range(4, 16))
+_RACE = "we must have some requests inserted"
+
+
+@dataclasses.dataclass
+class Response:
+    """A response on its way through the Driver.
+
+    Attributes:
+      key: raw data of its random key.
+      limit: most tokens, the end-of-sequence token included.
+      tokens, logp: what the engine decoded, the end-of-sequence token included.
+      ended: by an end-of-sequence token.
+    """
+
+    key: np.ndarray
+    limit: int
+    tokens: list[int] = dataclasses.field(default_factory=list)
+    logp: list[float] = dataclasses.field(default_factory=list)
+    ended: bool = False
+
+
+class Prefilled:
+    """A prefix as the Driver hands it on. No pytree, so the Driver neither copies nor deletes it:
+    the responses to a question share one."""
+
+    def __init__(self, prefix: Any, response: Response):
+        self.prefix, self.response = prefix, response
+
+
+class Adapter(engine_api.Engine):
+    """An engine in JetStream's 0.2.2 form, for one version of the parameters.
+
+    The 0.2.2 Driver has no place for a random key. It prefills in the order of arrival, in one
+    thread: the n-th prompt is given the n-th response announced to `expect`, or, where none is, the
+    next key of `keys`. Prompts that follow one another and are the same are prefilled once.
+
+    `generate` decodes many tokens per call. The Driver takes them as that many "speculations".
+    """
+
+    def __init__(
+        self, engine: Engine, params: Any, keys: Iterator[np.ndarray], text: Any | None = None
+    ):
+        """
+        Args:
+          engine: `prefill_questions` is best 1: the Driver prefills prompts singly.
+          params: from `engine.load_params`.
+          keys: raw key data for prompts that nobody announced.
+          text: the model's tokenizer (`data.prompts`), where text is to go in or out.
+
+        Raises:
+          ValueError: longer prompts than JetStream has widths for.
+        """
+        if engine.config.prompt_tokens > WIDTHS[-1]:
+            raise ValueError(
+                f"prompts of {engine.config.prompt_tokens} tokens; JetStream takes {WIDTHS[-1]}"
+            )
+        self.engine, self.keys, self.text, self._params = engine, keys, text, params
+        self._expected: collections.deque[Response] = collections.deque()
+        self._slots: dict[int, Response] = {}
+        self._shared: tuple[bytes, Any] = (b"", None)
+
+    def expect(self, response: Response) -> None:
+        """Announces the response to a prompt, before the Driver gets the prompt."""
+        self._expected.append(response)
+
+    def load_params(self) -> Any:
+        return self._params
+
+    def init_decode_state(self) -> Any:
+        self._slots.clear()
+        return self.engine.init_decode_state(self.engine.column_sizes[0])
+
+    def prefill(
+        self, *, params: Any, existing_prefix: Any = None, padded_tokens: Any, true_length: int
+    ) -> Prefilled:
+        """Raises ValueError: a prefix to build on, or a prompt of no tokens or of too many."""
+        longest = self.engine.config.prompt_tokens
+        if existing_prefix is not None:
+            raise ValueError("existing_prefix: prompts are prefilled whole")
+        if not 1 <= true_length <= longest:
+            raise ValueError(f"a prompt of {true_length} tokens: 1 to {longest} fit")
+        prompt_P = np.asarray(padded_tokens, np.int32)[:true_length]
+        if self._shared[0] != prompt_P.tobytes():
+            prefix = self.engine.prefill_prompts(params, [prompt_P])
+            self._shared = prompt_P.tobytes(), prefix
+        if self._expected:
+            response = self._expected.popleft()
+        else:
+            response = Response(next(self.keys), self.engine.config.max_tokens)
+        return Prefilled(self._shared[1], response)
+
+    def insert(self, prefix: Prefilled, decode_state: Any, slot: int) -> Any:
+        shared, response = prefix.prefix, prefix.response
+        prefix.prefix = None  # the Driver keeps its request, and with it this object, to the end
+        self._slots[slot] = response
+        state = self.engine.make_room(decode_state, int(shared.cached_N[0]))
+        return self.engine.start(
+            shared,
+            state,
+            np.array([slot], np.int32),
+            np.zeros(1, np.int32),
+            response.key[None],
+            np.array([response.limit], np.int32),
+        )
+
+    def generate(self, params: Any, decode_state: Any) -> tuple[Any, engine_api.ResultTokens]:
+        """Decodes until the engine's fresh columns are full or every slot is done."""
+        engine = self.engine
+        state = engine.make_room(decode_state, 0)
+        room = engine.config.steps_per_dispatch - int(np.max(jax.device_get(state.fill_X)))
+        # Every replica makes as many steps: to the Driver, a slot with fewer tokens is finished.
+        steps_X = np.full(engine.replicas, room, np.int32)
+        slots_X = np.full(engine.replicas, engine.slots(state) // engine.replicas, np.int32)
+        state, block = engine.generate_many(params, state, steps_X, slots_X)
+        block = jax.device_get(block)
+        width = max(int(block.steps_X.max()), 1)
+        valid_SW = np.arange(width) < block.count_S[:, None]
+        self._record(block)
+        before_S1 = (block.length_S - block.count_S)[:, None]
+        # JetStream finishes a slot whose length exceeds the request's, before it reads the tokens:
+        # the length is that of the first of them.
+        data = np.concatenate([block.tokens_SR[:, :width], valid_SW, before_S1 + 1], axis=1)
+        return state, engine_api.ResultTokens(
+            data=data.astype(np.int32),
+            tokens_idx=(0, width),
+            valid_idx=(width, 2 * width),
+            length_idx=(2 * width, 2 * width + 1),
+            samples_per_slot=1,
+        )
+
+    def _record(self, block: Any) -> None:
+        for slot, response in list(self._slots.items()):
+            count = block.count_S[slot]
+            response.tokens += block.tokens_SR[slot, :count].tolist()
+            response.logp += block.logp_SR[slot, :count].tolist()
+            response.ended = bool(block.ended_S[slot])
+            if block.done_S[slot]:
+                del self._slots[slot]
+
+    def get_tokenizer(self) -> tokenizer_pb2.TokenizerParameters:
+        """Empty: the tokenizer is not one of JetStream's, see `build_tokenizer`."""
+        return tokenizer_pb2.TokenizerParameters()
+
+    def build_tokenizer(self, metadata: Any) -> tokenizer_api.Tokenizer:
+        return Tokens(self.engine, self.text)
+
+    def get_prefix_destination_sharding(self) -> Any:
+        """None: one engine prefills and decodes, so nothing is transferred."""
+        return None
+
+    @property
+    def max_concurrent_decodes(self) -> int:
+        return self.engine.config.slots
+
+    @property
+    def samples_per_slot(self) -> int:
+        return 1
+
+    @property
+    def max_prefill_length(self) -> int:
+        """The least of JetStream's widths that holds our longest prompt."""
+        return next(w for w in WIDTHS if w >= self.engine.config.prompt_tokens)
+
+    @property
+    def mesh(self) -> Any:
+        return self.engine.mesh
+
+    @property
+    def colocated_cpus(self) -> None:
+        return None
+
+
+class Tokens(tokenizer_api.Tokenizer):
+    """What the Driver asks of a tokenizer; text only where there is one (`data.prompts`).
+
+    A prompt is the user's text in the model's chat template. JetStream decodes token by token, so
+    that a character made of several tokens comes out as replacement characters in its text; its
+    token ids are exact.
+    """
+
+    def __init__(self, engine: Engine, text: Any | None):
+        self._engine, self._text = engine, text
+
+    def encode(self, s: str, **padding: Any) -> tuple[np.ndarray, int]:
+        ids = self._text.encode_prompt(s)
+        width = padding["max_prefill_length"]
+        tokens = np.full(width, self.pad_id, np.int32)
+        tokens[: len(ids)] = ids[:width]
+        return tokens, len(ids)
+
+    def decode(self, token_ids: Sequence[int], **_: Any) -> str:
+        return self._text.inner.decode(list(token_ids), clean_up_tokenization_spaces=False)
+
+    @property
+    def pad_id(self) -> int:
+        return self._engine.config.pad_id
+
+    @property
+    def eos_id(self) -> int:
+        return self._engine.config.eos_ids[0]
+
+    @property
+    def bos_id(self) -> int:
+        return self.pad_id  # never used: prompts bring their own
+
+    @property
+    def stop_tokens(self) -> set[int]:
+        return set(self._engine.config.eos_ids)
+
+
+class Thread(orchestrator.JetThread):
+    """A worker whose exception stops its driver (ours), not the process."""
+
+    def __init__(self, *, target: functools.partial, **rest: Any):
+        super().__init__(target=functools.partial(_work, target), **rest)
+
+
+def _work(target: functools.partial) -> None:
+    driver = target.func.__self__
+    while True:
+        try:
+            return target()
+        except AssertionError as error:
+            # The generate thread looks twice at the free slots and asserts in between that one is
+            # taken; the last response may finish just then. Nothing is lost: all slots are free.
+            if _RACE not in str(error):
+                return _fail(driver, error)
+        except Exception as error:
+            return _fail(driver, error)
+
+
+def _fail(driver: orchestrator.Driver, error: Exception) -> None:
+    if not isinstance(driver, Driver):
+        raise error  # and JetStream ends the process
+    if driver.live:
+        driver.failures.put(error)
+
+
+class Driver(orchestrator.Driver):
+    """JetStream's Driver over one adapter, with the amendments above.
+
+    Attributes:
+      failures: exceptions of the worker threads; the driver is of no use after one.
+    """
+
+    def __init__(self, adapter: Adapter):
+        self.failures: queue.SimpleQueue[Exception] = queue.SimpleQueue()
+        self._adapter = adapter
+        amend()
+        params = [adapter.load_params()]
+        super().__init__(
+            prefill_engines=[adapter],
+            generate_engines=[adapter],
+            prefill_params=params,
+            generate_params=params,
+            interleaved_mode=True,  # one engine, on the same devices, does both
+            jax_padding=False,
+        )
+
+    def place_request_on_prefill_queue(self, request: orchestrator.ActiveRequest) -> None:
+        """Queues a request of a client. What JetStream would end the process for is refused here.
+
+        Raises:
+          ValueError: a prompt of no tokens, of too many, or of tokens that there are not.
+        """
+        engine, content = self._adapter.engine, request.prefill_content
+        if isinstance(content, str):
+            content = self._adapter.text.encode_prompt(content)
+        longest, vocab = engine.config.prompt_tokens, engine.dims.vocab
+        if not 1 <= len(content) <= longest or not all(0 <= i < vocab for i in content):
+            raise ValueError(
+                f"a prompt of {len(content)} tokens: 1 to {longest} fit, each in [0, {vocab})"
+            )
+        request.prefill_content = np.asarray(content, np.int32)
+        most = engine.config.max_tokens
+        limit = min(request.max_tokens, most) if request.max_tokens > 0 else most
+        self._queue(request, Response(next(self._adapter.keys), limit))
+
+    def submit(self, prompt_P: np.ndarray, response: Response, channel: Any) -> None:
+        """Queues one response; its tokens go to `channel.add_result`, then `channel.close`."""
+        request = orchestrator.ActiveRequest(
+            max_tokens=response.limit,
+            return_channel=channel,
+            prefill_content=prompt_P,
+            is_client_side_tokenization=True,
+        )
+        self._queue(request, response)
+
+    def _queue(self, request: orchestrator.ActiveRequest, response: Response) -> None:
+        request.max_tokens = response.limit
+        request.history_path = "whole prompt"  # JetStream then puts no token in front of it
+        self._adapter.expect(response)
+        super().place_request_on_prefill_queue(request)
+
+
+def amend() -> None:
+    """Makes JetStream 0.2.2 run with this jax, and in a process of ours: see the top."""
+    orchestrator.delete_pytree = lambda prefix: None
+    orchestrator.JetThread = Thread
+    if orchestrator.handler in orchestrator.root.handlers:
+        orchestrator.root.removeHandler(orchestrator.handler)
+        orchestrator.root.setLevel(logging.WARNING)
+
+
+class _Channel:
+    """Collects the tokens that the Driver returns for one response."""
+
+    def __init__(self, response: Response, at: tuple[int, int], finished: queue.SimpleQueue):
+        self.response, self.at, self._finished = response, at, finished
+        self.returned: list[int] = []
+
+    def add_result(self, samples: list) -> None:
+        self.returned += samples[0].token_ids
+
+    def close(self) -> None:
+        self._finished.put(self)
+
+
+def sample(
+    engine: Engine,
+    params: Any,
+    prompt_QP: np.ndarray,
+    prompt_length_Q: np.ndarray,
+    key_QN: jax.Array,
+    on_finish: OnFinish | None = None,
+) -> Rollouts:
+    """`scheduler.sample` through JetStream's Driver: the same arguments, the same tokens.
+
+    Log-probabilities are the engine's own, since the Driver returns none.
+
+    Raises:
+      RuntimeError: a worker of the Driver failed, or it returned other tokens than were decoded.
+    """
+    config = engine.config
+    Q, N = key_QN.shape
+    T = config.max_tokens
+    tokens_QNT = np.full((Q, N, T), config.pad_id, np.int32)
+    logp_QNT = np.zeros((Q, N, T), np.float32)
+    length_QN, ended_QN = np.zeros((Q, N), np.int32), np.zeros((Q, N), bool)
+    key_data_QN = np.asarray(jax.random.key_data(key_QN))
+    finished: queue.SimpleQueue[_Channel] = queue.SimpleQueue()
+    driver = Driver(Adapter(engine, params, keys=iter(())))
+    try:
+        for q, n in itertools.product(range(Q), range(N)):
+            prompt_P = np.asarray(prompt_QP[q, -prompt_length_Q[q] :], np.int32)
+            response = Response(key_data_QN[q, n], T)
+            driver.submit(prompt_P, response, _Channel(response, (q, n), finished))
+        for _ in range(Q * N):
+            channel = _next(finished, driver)
+            found, length = channel.response, len(channel.response.tokens)
+            if channel.returned != found.tokens[: length - found.ended]:
+                raise RuntimeError(f"JetStream's Driver returned other tokens for {channel.at}")
+            tokens_QNT[channel.at][:length] = found.tokens
+            logp_QNT[channel.at][:length] = found.logp
+            length_QN[channel.at], ended_QN[channel.at] = length, found.ended
+            if on_finish is not None:
+                on_finish(*channel.at, tokens_QNT[channel.at][:length])
+    finally:
+        driver.stop()
+    return Rollouts(
+        prompt_QP=np.asarray(prompt_QP, np.int32),
+        prompt_length_Q=np.asarray(prompt_length_Q, np.int32),
+        tokens_QNT=tokens_QNT,
+        length_QN=length_QN,
+        ended_QN=ended_QN,
+        logp_QNT=logp_QNT,
+    )
+
+
+def _next(finished: queue.SimpleQueue, driver: Driver) -> _Channel:
+    """The next finished response. Raises RuntimeError once a worker has failed."""
+    while True:
+        try:
+            return finished.get(timeout=0.5)
+        except queue.Empty:
+            if not driver.failures.empty():
+                error = driver.failures.get()
+                raise RuntimeError(f"a worker of JetStream's Driver failed: {error}") from error
