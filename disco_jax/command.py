@@ -7,7 +7,7 @@ Exit codes: 0 finished; 2 the command or the configuration is wrong (nothing was
 import os
 import pathlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 OK, FAILED, WRONG, STOPPED = 0, 1, 2, 75
@@ -21,6 +21,14 @@ _USAGE = """usage: python -m disco_jax.COMMAND --config=FILE[:ARGUMENT] --workdi
 """
 
 
+class Option(NamedTuple):
+    """A flag of one command's own; its type is that of the default."""
+
+    name: str
+    default: str | int | bool
+    help: str
+
+
 class UserError(Exception):
     """Something the user can mend; the text says what, where, the value, and the mend."""
 
@@ -31,20 +39,26 @@ class Command(NamedTuple):
     config: Any  # locked ConfigDict, overrides applied
     base: Any  # the configuration file's own values
     workdir: pathlib.Path
+    options: Mapping[str, Any]  # of `Option`s, by name
 
 
-def launch(main: Callable[[Command], int], argv: list[str] | None = None) -> None:
+def launch(
+    main: Callable[[Command], int],
+    argv: list[str] | None = None,
+    options: Sequence[Option] = (),
+) -> None:
     """Parses `--config=FILE[:argument] --workdir=DIR [--config.key=value ...]`, runs, exits.
 
     Args:
       main: returns the exit code.
       argv: the command line, program name first; `sys.argv` by default.
+      options: further flags.
     """
     if argv is not None:
         sys.argv = list(argv)  # ml_collections finds the overrides of a configuration there
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # quiet C++ start-up chatter of XLA
     try:
-        code = main(_parse(sys.argv))
+        code = main(_parse(sys.argv, options))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         code = WRONG
@@ -57,7 +71,7 @@ def launch(main: Callable[[Command], int], argv: list[str] | None = None) -> Non
     sys.exit(code)
 
 
-def _parse(argv: list[str]) -> Command:
+def _parse(argv: list[str], options: Sequence[Option]) -> Command:
     from absl import flags
     from ml_collections import config_flags
 
@@ -67,12 +81,14 @@ def _parse(argv: list[str]) -> Command:
         return values, config_flags.DEFINE_config_file("config", None, text, flag_values=values)
 
     if {"--help", "-h"} & set(argv):
-        print(_USAGE)
+        print(_USAGE + "".join(f"  --{o.name:<12} {o.help}\n" for o in options), end="")
         sys.exit(OK)
     values, config = define()
     workdir = flags.DEFINE_string(
         "workdir", None, "Folder of the run; the same folder continues it", flag_values=values
     )
+    for option in options:
+        _define(option, values)
     sys.path.insert(0, os.getcwd())  # configuration files import one another as configs.base
     try:
         left = values(argv)
@@ -82,13 +98,26 @@ def _parse(argv: list[str]) -> Command:
             raise UserError("both are needed: --config=configs/NAME.py --workdir=DIR")
         base_values, base = define()
         base_values([argv[0], f"--config={config_flags.get_config_filename(values['config'])}"])
-        command = Command(config.value, base.value, pathlib.Path(workdir.value))
+        chosen = {option.name: values[option.name].value for option in options}
+        command = Command(config.value, base.value, pathlib.Path(workdir.value), chosen)
         command.config.lock()  # touches the configuration: one that failed to load raises here
         return command
     except (flags.Error, AttributeError, KeyError, OSError, TypeError, ValueError) as error:
         raise UserError(_one_line(error)) from error
     finally:
         sys.path.pop(0)
+
+
+def _define(option: Option, values: Any) -> None:
+    from absl import flags
+
+    kinds = {
+        bool: flags.DEFINE_boolean,
+        int: flags.DEFINE_integer,
+        str: flags.DEFINE_string,
+    }
+    define = kinds[type(option.default)]
+    define(option.name, option.default, option.help, flag_values=values)
 
 
 def _one_line(error: Exception) -> str:

@@ -33,7 +33,7 @@ def train_questions(
       UserError: unreadable data, no question left, or questions that the configuration refuses.
     """
     data, where = config.data, "config.data.train"
-    kept, dropped = filters.duplicates(_read(data.train, where))
+    kept, dropped = filters.duplicates(read(data.train, where))
     if success and not any(q.id in success for q in kept):
         raise UserError(
             f"config.data.success={data.success!r}: none of its questions is in {where}="
@@ -57,7 +57,7 @@ def heldout_questions(
     Raises as `train_questions`.
     """
     where = "config.data.heldout"
-    found = {"heldout": _read(config.data.heldout, where)}
+    found = {"heldout": read(config.data.heldout, where)}
     found |= benchmark_questions(config, config.eval.benchmarks)
     return {
         name: question_set(
@@ -125,7 +125,8 @@ def question_set(
     return made
 
 
-def _read(spec: str, where: str) -> list[Question]:
+def read(spec: str, where: str) -> list[Question]:
+    """The questions of a call-like string; raises UserError naming `where` it stands."""
     try:
         return questions.load(spec)
     except (OSError, ValueError) as error:

@@ -96,8 +96,12 @@ FREE_TO_CHANGE = (
 )
 
 
-def check(config: Any) -> None:
-    """Raises UserError at the first value out of range, or pair of values that do not fit."""
+def check(config: Any, train: bool = True) -> None:
+    """Raises UserError at the first value out of range, or pair of values that do not fit.
+
+    Args:
+      train: whether the keys of the update have to fit one another, too.
+    """
     for key, allowed, text in CHECKS:
         value = value_of(config, key)
         try:
@@ -106,11 +110,6 @@ def check(config: Any) -> None:
             good = False
         if not good:
             raise UserError(f"config.{key}={value!r}: must be {text}")
-    if config.questions % config.minibatches:
-        raise UserError(
-            f"config.questions={config.questions} is not a multiple of"
-            f" config.minibatches={config.minibatches}"
-        )
     if tuple(config.data.difficulty) != (0.0, 1.0) and not config.data.success:
         raise UserError(
             f"config.data.difficulty={tuple(config.data.difficulty)} needs success rates: name an"
@@ -124,6 +123,16 @@ def check(config: Any) -> None:
                 f"{config.data.benchmarks!r} to be the folder of the six files, and"
                 f" config.eval.benchmarks={config.eval.benchmarks!r} to name some of them, or all"
             )
+    if train:
+        _check_update(config)
+
+
+def _check_update(config: Any) -> None:
+    if config.questions % config.minibatches:
+        raise UserError(
+            f"config.questions={config.questions} is not a multiple of"
+            f" config.minibatches={config.minibatches}"
+        )
     longest = config.data.prompt_tokens + config.rollout.max_tokens - 1
     if config.packing.row_tokens < longest:
         raise UserError(

@@ -88,6 +88,12 @@ def load_weights(model: Model) -> dict[str, Any]:
         raise UserError(f"config.model.path: {error}") from error
 
 
+def placed_weights(model: Model, mesh: Mesh) -> dict[str, Any]:
+    """The parameters on the devices, by the mesh's table; raises as `load_weights`."""
+    params = load_weights(model)
+    return jax.device_put(params, meshes.shardings(mesh, params))
+
+
 def make_grader(config: Any) -> Grader:
     """Raises UserError for an unknown policy."""
     reward = config.reward
@@ -180,8 +186,7 @@ def make_updater(config: Any, model: Model, objective: Objective, mesh: Mesh) ->
     gradient = Gradient(passes, objective, single=certain >= shape[0] * shape[1])
     ref_params = None
     if objective.needs_ref:
-        params = load_weights(model)
-        ref_params = jax.device_put(params, meshes.shardings(mesh, params))
+        ref_params = placed_weights(model, mesh)
     try:
         return Updater(
             gradient,

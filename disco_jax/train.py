@@ -181,7 +181,7 @@ def train(command: Command) -> int:
     trainer = Trainer(config, starting, success)
     records = workdir.Workdir(command, trainer.train_set, trainer.heldout, success)
     starting.say(records.overview())
-    folder, keep = command.workdir / "checkpoints", config.checkpoint.keep
+    folder, keep = command.workdir / workdir.CHECKPOINTS, config.checkpoint.keep
     try:
         checkpoints = Checkpoints(folder, keep=keep, say=starting.say)
         with starting.phase("loading the policy"):

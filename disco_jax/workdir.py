@@ -34,7 +34,8 @@ from disco_jax.report.progress import Progress
 from disco_jax.report.writers import MetricsWriter, RolloutWriter, read_metrics
 
 SETTLED = 2  # steps after which nothing may be compiled any more
-BEST, POLICY, EVALUATIONS = "policy_best", "policy", "evaluations"
+BEST, POLICY = "policy_best", "policy"
+CHECKPOINTS, EVALUATIONS = "checkpoints", "evaluations"
 # config.eval.select: the metric that picks the best policy, and what to call the choice.
 SELECTORS = {
     "heldout": ("eval/pass1", "validation set (data.heldout)"),
@@ -99,11 +100,11 @@ class Workdir:
     def open(self, step: int, progress: Progress) -> None:
         """Opens the records, without what comes after `step` (it will be made again)."""
         self.progress = progress
-        _write_json(self.path / "config.json", self.config)
-        _write_json(self.path / "config_base.json", self._base)
-        _write_json(self.path / "data.json", self._data)
+        write_json(self.path / "config.json", self.config)
+        write_json(self.path / "config_base.json", self._base)
+        write_json(self.path / "data.json", self._data)
         if self._success:
-            _write_json(self.path / "success.json", self._success)
+            write_json(self.path / "success.json", self._success)
         for folder in (self.path / EVALUATIONS).glob("step-*"):
             if int(folder.name.removeprefix("step-")) > step:
                 shutil.rmtree(folder)
@@ -138,7 +139,7 @@ class Workdir:
         self._scores[step] = row[self._selector[0]]
         if best_step(self._scores) == step:  # before the row: a restart that lacks it comes here
             export(self.path / BEST)
-            _write_json(self.path / BEST / "selection.json", self._best())
+            write_json(self.path / BEST / "selection.json", self._best())
         self._metrics.write(step, "eval", row)
         self.progress.write(step, "eval", row)
         if not self._evaluated:
@@ -178,7 +179,7 @@ class Workdir:
         self._rollouts.close()
         found = run.load(self.path)
         if self._steps_here or not found.summary:
-            _write_json(self.path / "summary.json", self._summary(found))
+            write_json(self.path / "summary.json", self._summary(found))
         plots.save_curves(self.path)
         page = html.write_report(self.path)
         style = tables.Style.of(sys.stderr)
@@ -281,7 +282,7 @@ def _read_json(path: pathlib.Path) -> dict[str, Any]:
         raise UserError(f"{path} is not valid JSON ({error}); use another --workdir") from None
 
 
-def _write_json(path: pathlib.Path, value: Any) -> None:
+def write_json(path: pathlib.Path, value: Any) -> None:
     """The file appears whole or not at all."""
     tmp = path.with_name(path.name + ".tmp")
     tmp.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n")

@@ -12,7 +12,7 @@ PACKAGE = ROOT / "disco_jax"
 COMMANDS = {"train", "evaluate", "grade", "doctor"}
 DOOR_OF_A_COMMAND = "objective/check.py"  # its path is what users type; what it runs is in golden/
 # What the commands share; like them, it may import every room.
-SHARED = {"command", "settings", "setup", "datasets", "answers", "workdir"}
+SHARED = {"command", "settings", "setup", "datasets", "answers", "workdir", "policy"}
 # A room may import the rooms named here, and itself.
 ROOMS = {
     "types": set(),

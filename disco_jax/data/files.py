@@ -89,6 +89,18 @@ def parquet_rows(path: str) -> Iterator[Row]:
         raise ValueError(f"path={path!r}: not a parquet file: {error}") from None
 
 
+def write_parquet(path: str, rows: list[dict[str, Any]]) -> None:
+    """Writes rows of the same columns; ValueError where pyarrow is not installed."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise ValueError(
+            f"path={path!r}: writing parquet needs pyarrow: pip install 'disco-jax[parquet]'"
+        ) from None
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+
+
 def hub(repo: str, split: str, config: str) -> Iterator[Row]:
     """Rows of a hub data set. Places are repo:row, from 0."""
     try:

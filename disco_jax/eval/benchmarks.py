@@ -106,15 +106,34 @@ def table(
     return _aligned([("Model/Method", "Train/Test", *paper.COLUMNS, "Avg."), *rows])
 
 
+def figures(summaries: Mapping[str, Mapping[str, float]]) -> str:
+    """A line per set of questions, from `Evaluation.summary`, in percent and tokens."""
+    heads = "questions of,number,k,pass@1,95 % interval,pass@k,maj@k,length,truncated"
+    rows = [tuple(heads.split(","))]
+    for name, found in summaries.items():
+        k = found["samples"]
+        low, high = found["pass@1_low"], found["pass@1_high"]
+        cells = [found["pass@1"], found.get(f"pass@{k}", found["pass@1"]), found[f"maj@{k}"]]
+        first, best, majority = (f"{100 * cell:.1f}" for cell in cells)
+        interval = f"{100 * low:.1f}-{100 * high:.1f}"
+        length, cut = f"{found['length_mean']:,.1f}", f"{100 * found['truncated']:.1f}"
+        number = str(found["questions"])
+        rows.append((name, number, str(k), first, interval, best, majority, length, cut))
+    return _aligned(rows, names=1)
+
+
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
+def _aligned(rows: Sequence[Sequence[str]], names: int = 2) -> str:
+    """The first `names` columns to the left, the others to the right, a rule below the heads."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
-        named = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
-        scored = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
-        lines.append("  ".join(named + scored).rstrip())
+        cells = [
+            cell.ljust(width) if i < names else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
     return "\n".join([lines[0], "-" * sum(widths, 2 * len(widths) - 2), *lines[1:]])

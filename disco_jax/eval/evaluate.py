@@ -171,6 +171,12 @@ def collect(
     return _evaluation(questions, k, saved)
 
 
+def saved(path: str | os.PathLike[str], questions: Sequence[Question]) -> Evaluation:
+    """The complete evaluation of these questions in one file, whatever its k; raises as
+    `collect`."""
+    return collect([path], questions, responses.read(path)[0]["k"])
+
+
 def regrade(
     path: str | os.PathLike[str],
     questions: Sequence[Question],

@@ -188,6 +188,14 @@ def _tiles(run: Run, steps: str) -> list[dict[str, Any]]:
             "good": line.good if line else None,
             "note": "95 % interval " + " \u2192 ".join(spans) if spans else "",
         })  # fmt: skip
+    if "best_step" in run.summary:
+        best = run.summary
+        tiles.append({
+            "label": "Best policy",
+            "value": f"step {best['best_step']:,}",
+            "note": f"pass@1 {percent(best['best_pass1'])}, selected on the "
+            + best["best_selected_on"],
+        })  # fmt: skip
     recent = run.recent("reward/mean")
     if recent is not None:
         tiles.append({"label": "Training reward", "value": percent(recent),
