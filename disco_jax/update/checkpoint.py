@@ -6,6 +6,7 @@ be read back exactly is passed over for the one before it and, once that one has
 aside (renamed, never deleted).
 """
 
+import hashlib
 import json
 import os
 import pathlib
@@ -143,6 +144,12 @@ class Checkpoints:
             f" ({free:.0f} MiB free): {_first_sentence(error)}. Older checkpoints"
             " are intact; free some space and run the same command"
         )
+
+
+def fingerprint(params: Any) -> str:
+    """Sixteen hexadecimal digits that tell parameters from others, bit for bit, on any mesh."""
+    sums = _named(jax.device_get(_checksums(params)))
+    return hashlib.sha256(json.dumps(sums, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _first_sentence(error: Exception) -> str:

@@ -1,5 +1,6 @@
 """Lines 7 to 11 of Algorithm 1: pi_old's log-probabilities, then one update per minibatch."""
 
+import functools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -75,9 +76,13 @@ class Updater:
         return TrainState(params, placed(params), step)
 
     def minibatches(
-        self, params: Any, rollouts: Rollouts, reward_QN: np.ndarray
+        self, params: Any, rollouts: Rollouts, reward_QN: np.ndarray, on_policy: bool = True
     ) -> Iterator[Minibatch]:
-        """Splits a step's rollouts and scores them all under pi_old = `params`.
+        """Splits a step's rollouts and scores them all under pi_old.
+
+        Args:
+          on_policy: `params` sampled the rollouts, and are pi_old. Otherwise pi_old is whatever
+            sampled them, and its log-probabilities are the sampler's, `rollouts.logp_QNT`.
 
         Raises:
           ValueError: the number of questions is not a multiple of the minibatch's.
@@ -99,7 +104,7 @@ class Updater:
             mask_QNT, reward, logp_sampler_QNT = jax.device_put(
                 (mask_QNT, reward, part.logp_QNT), self._everywhere
             )
-            batch = Batch(mask_QNT, reward, old.logp_QNT, ref)
+            batch = Batch(mask_QNT, reward, old.logp_QNT if on_policy else logp_sampler_QNT, ref)
             yield Minibatch(micros, batch, old, logp_sampler_QNT)
 
     def update(
@@ -115,20 +120,28 @@ class Updater:
         return state, {**metrics, **optimizer_metrics}
 
     def step(
-        self, state: TrainState, rollouts: Rollouts, reward_QN: np.ndarray
+        self,
+        state: TrainState,
+        rollouts: Rollouts,
+        reward_QN: np.ndarray,
+        on_policy: bool = True,
     ) -> tuple[TrainState, Metrics]:
         """One step of Algorithm 1 after sampling: every minibatch once. Donates `state`.
 
         Returns the new state and the metrics merged over the minibatches, still on the device.
-        The KL figures are of the minibatches after the first, each before its own update.
+        The KL figures are of the minibatches after the first, each before its own update; and of
+        the first, too, where other parameters sampled the rollouts (see `minibatches`).
         """
-        minibatches = list(self.minibatches(state.params, rollouts, reward_QN))
+        minibatches = list(self.minibatches(state.params, rollouts, reward_QN, on_policy))
         total: Metrics = {}
         for i, minibatch in enumerate(minibatches):
             state, metrics = self.update(state, minibatch, minibatch.old if i == 0 else None)
-            if i == 0 < len(minibatches) - 1:  # theta is still pi_old: a KL of 0 by construction
+            # Where theta is still pi_old, the KL is 0 by construction.
+            if on_policy and i == 0 < len(minibatches) - 1:
                 metrics = {k: v for k, v in metrics.items() if not k.startswith("kl/")}
-            metrics |= _old_metrics(minibatch.old, minibatch.batch, minibatch.logp_sampler_QNT)
+            metrics |= _old_metrics(
+                minibatch.old, minibatch.batch.mask_QNT, minibatch.logp_sampler_QNT, on_policy
+            )
             total = {
                 name: total[name].merge(mean) if name in total else mean
                 for name, mean in metrics.items()
@@ -155,23 +168,24 @@ class Updater:
         return TrainState(params, opt_state, state.step), metrics
 
 
-@jax.jit
-def _old_metrics(old: Figures, batch: Batch, logp_sampler_QNT: Array) -> Metrics:
-    """Of pi_old, over response tokens: its entropy, and how far sampler and trainer are apart.
+@functools.partial(jax.jit, static_argnames="on_policy")
+def _old_metrics(
+    old: Figures, mask_QNT: Array, logp_sampler_QNT: Array, on_policy: bool
+) -> Metrics:
+    """Of the step's first parameters, over response tokens: their entropy, and the gap between
+    the sampler's log-probabilities and theirs.
 
     `kl/floor` is the k1 estimate of KL(sampler || trainer) for the same weights. What it is above
-    0, numerics alone account for; a delta near it cannot be held.
+    0, numerics alone account for; a delta near it cannot be held. Where other weights sampled, the
+    same estimate is `kl/sampler`: how far the policy is from the one that sampled.
     """
-    mask_QNT = batch.mask_QNT
     count = jnp.sum(mask_QNT, dtype=jnp.float32)
 
     def mean(x_QNT: Array) -> Mean:
         return Mean(jnp.sum(jnp.where(mask_QNT, x_QNT, 0.0)), count)
 
     gap_QNT = logp_sampler_QNT - old.logp_QNT
-    return {
-        "entropy/mean": mean(old.entropy_QNT),
-        "entropy/at_1": mean(old.entropy_raw_QNT),
-        "kl/floor": mean(gap_QNT),
-        "kl/floor_abs": mean(jnp.abs(gap_QNT)),
-    }
+    metrics = {"entropy/mean": mean(old.entropy_QNT), "entropy/at_1": mean(old.entropy_raw_QNT)}
+    if on_policy:
+        return metrics | {"kl/floor": mean(gap_QNT), "kl/floor_abs": mean(jnp.abs(gap_QNT))}
+    return metrics | {"kl/sampler": mean(gap_QNT)}
