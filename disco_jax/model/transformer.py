@@ -18,9 +18,12 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
+from disco_jax.model import mesh as meshes
 from disco_jax.model.attention import packed_attention
 from disco_jax.model.dims import ModelDims
+from disco_jax.model.linear import linear
 
 Array = jax.Array
 Params = dict[str, Any]
@@ -74,19 +77,25 @@ class Block(nn.Module):
         dims, (B, L, _) = self.dims, x_BLD.shape
         H, K, d, D, F = dims.heads, dims.kv_heads, dims.head_dim, dims.width, dims.mlp
 
-        def matrix(name: str, rows: int, columns: int) -> Array:
-            scale = nn.initializers.normal(rows**-0.5)
-            return self.param(name, scale, (rows, columns), jnp.float32).astype(self.dtype)
+        def times(x: Array, name: str, columns: int, biased: bool = False) -> Array:
+            rows = x.shape[-1]
+            weight = self.param(
+                name, nn.initializers.normal(rows**-0.5), (rows, columns), jnp.float32
+            )
+            bias = None
+            if biased:
+                bias = self.param(f"{name}_bias", nn.initializers.zeros, (columns,), jnp.float32)
+            y = linear(x, weight, bias)
+            if self.has_variable("params", f"{name}_lora_a"):  # see lora.py
+                a, b = (self.get_variable("params", f"{name}_lora_{c}") for c in "ab")
+                y = y + linear(linear(x, a), b)
+            return y
 
         def scale(name: str, size: int) -> Array:
             return self.param(name, nn.initializers.ones, (size,), jnp.float32)
 
         def project(name: str, heads: int) -> Array:
-            y = h @ matrix(name, D, heads * d)
-            if dims.qkv_bias:
-                bias = self.param(f"{name}_bias", nn.initializers.zeros, (heads * d,), jnp.float32)
-                y = y + bias.astype(self.dtype)
-            return y.reshape(B, L, heads, d)
+            return times(h, name, heads * d, dims.qkv_bias).reshape(B, L, heads, d)
 
         h = rms_norm(x_BLD, scale("attn_norm", D), dims.norm_eps)
         q, k, v = project("q", H), project("k", K), project("v", K)
@@ -94,11 +103,11 @@ class Block(nn.Module):
             q = rms_norm(q, scale("q_norm", d), dims.norm_eps)
             k = rms_norm(k, scale("k_norm", d), dims.norm_eps)
         out, cache = attend(rotate(q, cos, sin), rotate(k, cos, sin), v, cache)
-        x_BLD = x_BLD + out.reshape(B, L, H * d) @ matrix("o", H * d, D)
+        x_BLD = x_BLD + times(out.reshape(B, L, H * d), "o", D)
 
         h = rms_norm(x_BLD, scale("mlp_norm", D), dims.norm_eps)
-        gated = jax.nn.silu(h @ matrix("gate", D, F)) * (h @ matrix("up", D, F))
-        return x_BLD + gated @ matrix("down", F, D), cache
+        gated = jax.nn.silu(times(h, "gate", F)) * times(h, "up", F)
+        return x_BLD + times(gated, "down", D), cache
 
 
 def init(key: Array, dims: ModelDims) -> Params:
@@ -137,6 +146,9 @@ def hidden_states(
     *,
     dtype: Any,
     remat: str,
+    scan: bool = True,
+    attention: str = "xla",
+    mesh: Mesh | None = None,
 ) -> Array:
     """Final hidden states of packed rows, [B, L, D] in `dtype`, after the last norm.
 
@@ -146,23 +158,46 @@ def hidden_states(
         is padding.
       dtype: of the activations and matrix products; parameters stay float32.
       remat: a key of `REMAT`: what the backward pass keeps.
+      scan: one compiled layer for all; otherwise layer after layer, which compiles longer and
+        runs faster on CPU.
+      attention: a backend of `packed_attention`.
+      mesh: rows live on data and fsdp, in every layer. Without it the compiler is free to split
+        the width instead, as the embedding table is, and then reduces every layer's activations
+        over all devices (seen for v5e:4x4: 2.6 GB per layer and matrix).
     """
 
+    def placed(x_BLD: Array) -> Array:
+        if mesh is None:
+            return x_BLD
+        return jax.lax.with_sharding_constraint(x_BLD, meshes.rows(mesh))
+
     def attend(q, k, v, cache):
-        return packed_attention(q, k, v, segment_BL), cache
+        return packed_attention(q, k, v, segment_BL, backend=attention, mesh=mesh), cache
 
     cos, sin = rope_tables(position_BL, dims)
     block = Block(dims, dtype)
 
     def layer(x_BLD: Array, layer_params: Params):
-        x_BLD, _ = block.apply({"params": layer_params}, x_BLD, cos, sin, attend, None)
-        return x_BLD, None
+        x_BLD, _ = block.apply({"params": layer_params}, placed(x_BLD), cos, sin, attend, None)
+        return placed(x_BLD), None
 
     if remat != "none":
-        layer = jax.checkpoint(layer, policy=REMAT[remat], prevent_cse=False)
-    x_BLD = params["embed"].astype(dtype)[tokens_BL]
-    x_BLD, _ = jax.lax.scan(layer, x_BLD, params["layers"])
-    return rms_norm(x_BLD, params["final_norm"], dims.norm_eps)
+        layer = jax.checkpoint(layer, policy=REMAT[remat], prevent_cse=not scan)
+    # Rows are looked up before they are cast: the table's gradient adds up in float32.
+    x_BLD = placed(params["embed"][tokens_BL].astype(dtype))
+    if scan:
+        x_BLD, _ = jax.lax.scan(layer, x_BLD, params["layers"])
+    else:
+        for layer_params in _split_layers(params["layers"], dims.layers):
+            x_BLD, _ = layer(x_BLD, layer_params)
+    return placed(rms_norm(x_BLD, params["final_norm"], dims.norm_eps))
+
+
+def _split_layers(stacked: Params, layers: int) -> list[Params]:
+    """One dict per layer. A split, since its gradient is one concatenation of the layers'."""
+    parts = jax.tree.map(lambda x: jax.lax.split(x, (1,) * layers), stacked)
+    is_parts = lambda x: isinstance(x, (list, tuple))  # noqa: E731
+    return [jax.tree.map(lambda x, i=i: x[i][0], parts, is_leaf=is_parts) for i in range(layers)]
 
 
 def unstack(params: Params, dims: ModelDims, dtype: Any) -> Params:

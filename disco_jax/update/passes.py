@@ -5,6 +5,7 @@ the backward pass takes the slopes of some scalar with respect to them.
 """
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -40,17 +41,29 @@ class Passes:
         dtype: Any,
         remat: str,
         chunk: int,
+        scan: bool = True,
+        attention: str = "xla",
     ):
         """
         Args:
           shape: (Q, N, T) of a minibatch.
           temperature: divides the logits.
-          dtype, remat: see `transformer.hidden_states`.
+          dtype, remat, scan, attention: see `transformer.hidden_states`.
           chunk: tokens per chunk of the output head, see `logprobs.token_stats`.
+
+        Raises:
+          ValueError: the mesh cannot split the vocabulary.
         """
+        logprobs.check_vocabulary(dims.vocab, mesh)
         self.shape, self.mesh = shape, mesh
         self._forward = functools.partial(
-            _forward, dims=dims, temperature=temperature, dtype=dtype, remat=remat, chunk=chunk
+            _forward,
+            dims=dims,
+            mesh=mesh,
+            padding=math.prod(shape),
+            temperature=temperature,
+            chunk=chunk,
+            compute={"dtype": dtype, "remat": remat, "scan": scan, "attention": attention},
         )
         everywhere = meshes.replicated(mesh)
         self._zeros = jax.jit(self.empty, out_shardings=everywhere)
@@ -94,18 +107,20 @@ class Passes:
         return total
 
 
-def _forward(params, micro: MicroBatch, *, dims, temperature, dtype, remat, chunk):
+def _forward(params, micro: MicroBatch, *, dims, mesh, padding, temperature, chunk, compute):
+    """`padding`: the value of `index_BL` where no figure is wanted."""
     hidden_BLD = transformer.hidden_states(
-        params,
-        dims,
-        micro.tokens_BL,
-        micro.position_BL,
-        micro.segment_BL,
-        dtype=dtype,
-        remat=remat,
+        params, dims, micro.tokens_BL, micro.position_BL, micro.segment_BL, mesh=mesh, **compute
     )
-    head_DV = transformer.head_weights(params, dims)
-    return logprobs.token_stats(hidden_BLD, head_DV, micro.target_BL, temperature, chunk)
+    return logprobs.token_stats(
+        hidden_BLD,
+        transformer.head_weights(params, dims),
+        micro.target_BL,
+        temperature,
+        chunk,
+        wanted_BL=micro.index_BL < padding,
+        mesh=mesh,
+    )
 
 
 def _pull_back(forward, mesh: Mesh, params, micro: MicroBatch, slopes: Figures, total: Any) -> Any:
