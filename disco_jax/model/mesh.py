@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -40,8 +41,12 @@ SPECS = {
 def make_mesh(shape: tuple[int, int, int], devices: list | None = None) -> Mesh:
     """A (data, fsdp, tensor) mesh; one entry may be -1, which takes the devices that are left.
 
+    Neighbours in the mesh are neighbours in the machine. Several TPU slices, joined by a network,
+    lie along `data`: what crosses it is one reduction of the gradient per micro-batch.
+
     Raises:
-      ValueError: the sizes do not multiply to the number of devices.
+      ValueError: the sizes do not multiply to the number of devices, or `data` does not to that
+        of the slices.
     """
     devices = jax.devices() if devices is None else devices
     sizes = list(shape)
@@ -53,7 +58,24 @@ def make_mesh(shape: tuple[int, int, int], devices: list | None = None) -> Mesh:
             f"mesh={tuple(shape)}: (data, fsdp, tensor) must multiply to the {len(devices)} devices"
             " at hand; -1 for one of them takes what is left"
         )
-    return jax.make_mesh(tuple(sizes), AXES, (AxisType.Auto,) * len(AXES), devices=devices)
+    return Mesh(_arrange(tuple(sizes), devices), AXES, axis_types=(AxisType.Auto,) * len(AXES))
+
+
+def _arrange(sizes: tuple[int, ...], devices: list) -> np.ndarray:
+    slices = (
+        len({getattr(d, "slice_index", 0) for d in devices}) if devices[0].platform == "tpu" else 1
+    )
+    if slices == 1:
+        return mesh_utils.create_device_mesh(sizes, devices, allow_split_physical_axes=True)
+    data, fsdp, tensor = sizes
+    if data % slices:
+        raise ValueError(
+            f"mesh={sizes}: data={data} must be a multiple of the {slices} slices, which only data"
+            " parallelism may span"
+        )
+    return mesh_utils.create_hybrid_device_mesh(
+        (data // slices, fsdp, tensor), (slices, 1, 1), devices, allow_split_physical_axes=True
+    )
 
 
 def shardings(mesh: Mesh, tree: Any) -> Any:

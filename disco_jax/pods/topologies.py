@@ -1,0 +1,137 @@
+"""Names such as `v5e:4x4` or `h200:32x8`: the devices of a machine that is not there.
+
+TPUs need the libtpu package, GPUs the CUDA plugin of jax and NVIDIA's ptxas; neither needs an
+accelerator. Devices from here can be compiled for and nothing else.
+"""
+
+import glob
+import importlib.util
+import math
+import os
+import pathlib
+import re
+from typing import Any, NamedTuple
+
+from jax.experimental import topologies
+
+from disco_jax.pods.chips import CHIPS, Chip
+
+GPUS_PER_HOST = 8
+_LIBTPU_NAMES = {"v5p": "v5"}
+# 3D tori have two cores per chip, which the compiler presents as one device.
+_LIBTPU_OPTIONS = {"v5p": {"chip_config_name": "megacore", "chips_per_host_bounds": (2, 2, 1)}}
+
+
+class Target(NamedTuple):
+    """What to compile for.
+
+    Attributes:
+      name: as the user wrote it, with the number of slices.
+      chip: peak figures of one device.
+      devices: slice by slice.
+      slices: groups of devices joined by a network; within one, by faster links.
+    """
+
+    name: str
+    chip: Chip
+    devices: list[Any]
+    slices: int
+
+    @property
+    def devices_per_slice(self) -> int:
+        return len(self.devices) // self.slices
+
+
+class Unavailable(RuntimeError):
+    """A package or a tool is missing that compiling for this target needs."""
+
+
+def find(name: str, slices: int = 1) -> Target:
+    """The target of a name and a number of slices.
+
+    Args:
+      name: `v5e:4x4`, `v5p:4x8x8`, `v6e:16x16` (chips along each axis of the torus), or
+        `h200:8`, `h100:32x8` (GPUs, or hosts x 8 GPUs).
+      slices: of that shape each, over a data centre's network; TPUs only.
+
+    Raises:
+      ValueError: not such a name, or a shape that does not exist.
+      Unavailable: what compiling for it needs is not installed.
+    """
+    match = re.fullmatch(r"(\w+):(\d+(?:x\d+)*)", name)
+    if not match or match[1] not in CHIPS or slices < 1:
+        raise ValueError(
+            f"topology={name!r}, slices={slices}: a chip ({', '.join(CHIPS)}) and its shape, such"
+            " as v5e:4x4, v5p:4x8x8, v6e:16x16, h200:8 or h200:32x8; at least one slice"
+        )
+    kind, shape = match[1], [int(n) for n in match[2].split("x")]
+    if kind.startswith("h"):
+        return _gpus(name, kind, shape, slices)
+    label = f"{slices} x {name}" if slices > 1 else name
+    return Target(label, CHIPS[kind], _tpus(name, kind, shape, slices), slices)
+
+
+def _tpus(name: str, kind: str, shape: list[int], slices: int) -> list[Any]:
+    if importlib.util.find_spec("libtpu") is None:
+        raise Unavailable(f"topology={name!r} needs libtpu: pip install -e '.[aot]'")
+    # libtpu asks the machine what it is, unless told not to; and locks it for one process.
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
+    os.environ.setdefault("TPU_ACCELERATOR_TYPE", "none")
+    os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
+    options: dict[str, Any] = dict(_LIBTPU_OPTIONS.get(kind, {}))
+    if len(shape) == 3:
+        options["wrap"] = tuple(n >= 4 for n in shape)
+    spelled = f"{_LIBTPU_NAMES.get(kind, kind)}:{'x'.join(map(str, shape))}"
+    try:
+        description = topologies.get_topology_desc(
+            platform="tpu", topology_name=spelled, num_slices=slices, **options
+        )
+    except Exception as error:  # jax raises its own runtime errors, and plain ones
+        raise ValueError(f"topology={name!r}: {str(error).splitlines()[0]}") from error
+    return list(description.devices)
+
+
+# What XLA needs to know of an H200 (the H100's figures in XLA's own tests, with the memory's).
+_TARGET = pathlib.Path(__file__).with_name("hopper.textproto")
+
+
+def _gpus(name: str, kind: str, shape: list[int], slices: int) -> Target:
+    count = math.prod(shape)
+    if slices != 1 or len(shape) > 2 or (len(shape) == 2 and shape[1] != GPUS_PER_HOST):
+        raise ValueError(
+            f"topology={name!r}, slices={slices}: GPUs are N or HOSTSx{GPUS_PER_HOST}, one slice"
+        )
+    hosts = max(1, count // GPUS_PER_HOST)
+    if importlib.util.find_spec("jax_cuda13_plugin") is None:
+        raise Unavailable(f"topology={name!r} needs jax's CUDA plugin: pip install -e '.[cuda]'")
+    cuda = _cuda_folder()
+    if cuda is None:
+        raise Unavailable(f"topology={name!r} needs ptxas and libdevice: set CUDA_HOME to a CUDA")
+    _register_cuda(cuda)
+    chip = CHIPS[kind]
+    text = _TARGET.read_text().format(memory=int(chip.memory), rate=int(chip.memory_rate))
+    try:
+        description = topologies.get_topology_desc(
+            platform="cuda", target_config=text, topology=f"1x{hosts}x{count // hosts}"
+        )
+    except Exception as error:
+        raise ValueError(f"topology={name!r}: {str(error).splitlines()[0]}") from error
+    return Target(name, chip, list(description.devices), hosts)
+
+
+def _cuda_folder() -> pathlib.Path | None:
+    for folder in (os.environ.get("CUDA_HOME", ""), "/usr/local/cuda", *glob.glob("/opt/cuda*")):
+        if folder and (pathlib.Path(folder) / "bin/ptxas").exists():
+            return pathlib.Path(folder)
+    return None
+
+
+def _register_cuda(cuda: pathlib.Path) -> None:
+    """Makes the CUDA compiler known to a jax that runs on CPU."""
+    from jax._src import xla_bridge  # nothing public registers a plug-in of another platform
+
+    flags = f"--xla_gpu_cuda_data_dir={cuda} --xla_gpu_autotune_level=0"
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    xla_bridge.discover_pjrt_plugins()
