@@ -26,6 +26,8 @@ def get_config(method: str = "disco_logl"):
     c.rollout.temperature = 1.0
     c.rollout.max_tokens = 88
     c.rollout.slots = 128
+    c.rollout.least_slots = 128  # steps this cheap do not repay another compilation
+    c.rollout.least_columns = 128
     c.optimizer.learning_rate = 2e-4
     c.optimizer.warmup_steps = 20
     # Nats per token. The paper's 1e-4 is for responses of thousands of tokens, these have 25.

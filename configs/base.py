@@ -49,13 +49,19 @@ def get_config(method: str = "disco_logl") -> ml_collections.ConfigDict:
 
     c.rollout = ml_collections.ConfigDict()
     c.rollout.temperature = 0.6  # also divides the logits in every loss
+    c.rollout.top_k = 0  # most likely tokens to draw from; 0: all
     c.rollout.top_p = 1.0
+    c.rollout.min_p = 0.0  # of the likeliest token's probability
     c.rollout.max_tokens = 8192  # T, of a response
     c.rollout.slots = 128  # responses decoded at once
     c.rollout.prefill_questions = 16  # prompts in one prefill
-    c.rollout.steps_per_dispatch = 32  # decoding steps between two looks of the host
+    c.rollout.steps_per_dispatch = 32  # decoding steps between two looks of the host, at most
+    c.rollout.least_slots = 8  # the batch shrinks to this as responses finish; slots: never
+    c.rollout.least_columns = 128  # least width of the cache; wider ones follow, 1.4 times each
     c.rollout.refills = 0  # dynamic sampling: batches sampled on top, at most, until `questions`
     # of them have right and wrong responses; off in the paper
+    c.rollout.backend = "native"  # native | jetstream: google-jetstream's Driver, an extra
+    c.rollout.replay = ""  # folder of saved rollouts: step k trains on its step k, see replay.py
 
     c.objective = ml_collections.ConfigDict(METHODS[method])  # weight, score, length, surrogate,
     # penalty (call-like strings, objective/methods.py) and the entropy coefficient
@@ -81,7 +87,9 @@ def get_config(method: str = "disco_logl") -> ml_collections.ConfigDict:
     c.eval.every = 200  # steps; before the first and after the last step in any case
     c.eval.samples = 16  # k, responses per held-out question
     c.eval.temperature = 0.6
+    c.eval.top_k = 0
     c.eval.top_p = 0.95  # the paper is silent; this is the official code's
+    c.eval.min_p = 0.0
     c.eval.max_tokens = c.rollout.get_oneway_ref("max_tokens")  # the same unless set
     c.eval.benchmarks = ""  # names of data.benchmarks, evaluated too: all | aime24,amc23 | ...
     c.eval.select = "heldout"  # picks policy_best: heldout | benchmarks (on the test sets, as the
@@ -92,5 +100,6 @@ def get_config(method: str = "disco_logl") -> ml_collections.ConfigDict:
     c.checkpoint.keep = 2  # newest checkpoints on disk
 
     c.log = ml_collections.ConfigDict()
+    c.log.rollouts_full = False  # keep every step's, with tokens and log-probs, in WORKDIR/rollouts
     c.log.rollouts_every = 10  # steps between those whose responses are saved as text
     return c

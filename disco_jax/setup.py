@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 import disco_jax
-from disco_jax.answers import Evaluator
+from disco_jax.answers import Evaluator, Sampler
 from disco_jax.command import UserError
 from disco_jax.data import prompts
 from disco_jax.data.prompts import Tokenizer
@@ -18,7 +18,9 @@ from disco_jax.model import weights
 from disco_jax.model.dims import ModelDims
 from disco_jax.objective.objective import Objective, make_objective
 from disco_jax.reward import Grader
+from disco_jax.rollout import scheduler
 from disco_jax.rollout.engine import Engine, EngineConfig
+from disco_jax.rollout.sampling import Sampling
 from disco_jax.update.gradient import Gradient
 from disco_jax.update.optimizer import make_optimizer
 from disco_jax.update.passes import Passes
@@ -124,24 +126,49 @@ def make_mesh(config: Any) -> Mesh:
         raise UserError(f"config.{error}") from error
 
 
+def make_sampler(config: Any) -> Sampler:
+    """What drives the engine: our scheduler, or JetStream's Driver.
+
+    Raises:
+      UserError: JetStream is wanted and not installed.
+    """
+    if config.rollout.backend == "native":
+        return scheduler.sample
+    try:
+        from disco_jax.rollout import jetstream_driver
+    except ImportError as error:
+        raise missing_extra("config.rollout.backend='jetstream'", error) from error
+    return jetstream_driver.sample
+
+
+def missing_extra(what: str, error: ImportError) -> UserError:
+    """That `what` needs JetStream, and how to get it."""
+    return UserError(
+        f"{what} needs the extra [jetstream], google-jetstream 0.2.2 ({error}). Install it with pip"
+        " install -c requirements/constraints-jetstream.txt -e '.[jetstream]'; it brings TensorFlow"
+    )
+
+
 def make_engine(config: Any, model: Model, mesh: Mesh, sampling: Any) -> Engine:
     """The sampler; the same one for the same settings.
 
     Args:
-      sampling: `config.rollout` or `config.eval`: temperature, top_p and max_tokens.
+      sampling: `config.rollout` or `config.eval`: temperature, top_k, top_p, min_p, max_tokens.
     """
     rollout = config.rollout
     engine_config = EngineConfig(
         prompt_tokens=config.data.prompt_tokens,
         max_tokens=sampling.max_tokens,
         slots=rollout.slots,
-        prefill_questions=rollout.prefill_questions,
+        # JetStream prefills prompts one by one.
+        prefill_questions=rollout.prefill_questions if rollout.backend == "native" else 1,
         steps_per_dispatch=rollout.steps_per_dispatch,
-        temperature=sampling.temperature,
-        top_p=sampling.top_p,
+        sampling=Sampling(sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p),
         eos_ids=model.tokenizer.eos_ids,
         pad_id=model.tokenizer.pad_id,
         dtype=jnp.dtype(config.model.dtype),
+        least_slots=rollout.least_slots,
+        least_columns=rollout.least_columns,
     )
     try:
         return _engine(model.dims, engine_config, mesh)
@@ -156,6 +183,7 @@ _engine = functools.lru_cache(maxsize=2)(Engine)
 def make_evaluator(config: Any, model: Model, mesh: Mesh, grader: Grader) -> Evaluator:
     """Evaluations as `config.eval` has them."""
     return Evaluator(
+        make_sampler(config),
         make_engine(config, model, mesh, config.eval),
         model.tokenizer,
         grader,

@@ -1,29 +1,34 @@
 """The decoding engine: prefill a prompt, insert its cache into slots, generate for all slots.
 
-The method set follows JetStream's engine contract. A slot's cache holds P prompt positions
-(left-padded) and then its response, so that cache index P + t is response token t whatever the
-prompt's length. The last prompt token is fed again as the first decoding step: the N responses
-to a question share one prefill and differ from their first token on.
-
-Shapes are static: one compilation each of prefill, insert and generate.
+The method set, its names and meanings follow JetStream's Engine, with groups as first-class:
+`prefill` and `prefill_multisampling` (one prompt, one or N first tokens), `insert` and
+`bulk_insert`, `generate` (one token for every slot), `free_resource`. The scheduler uses the
+grouped forms of the same programs: `prefill_prompts` (many prompts, no first token), `start`
+(any responses into any free slots), `generate_many` (many tokens per dispatch), `slide` and
+`compact` (the cache of live slots only).
 """
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
 
 from disco_jax.model import mesh as meshes
 from disco_jax.model import transformer
-from disco_jax.model.attention import cached_attention
 from disco_jax.model.dims import ModelDims
-from disco_jax.rollout import sampling
+from disco_jax.rollout import cache as caches
+from disco_jax.rollout import decode, sampling
+from disco_jax.rollout.cache import PromptCache
+from disco_jax.rollout.decode import Block, DecodeState, Starts
+from disco_jax.rollout.sampling import Sampling
 
 Array = jax.Array
-Cache = tuple[tuple[Array, Array], ...]  # per layer: keys and values [S, K, C, d]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,15 +36,18 @@ class EngineConfig:
     """Static settings of the engine's programs.
 
     Attributes:
-      prompt_tokens: P, the width of left-padded prompts.
+      prompt_tokens: P, the longest prompt.
       max_tokens: T, the limit on response tokens, end-of-sequence token included.
-      slots: S, the responses decoded at once.
+      slots: S, the most responses decoded at once, over all devices.
       prefill_questions: prompts in one prefill call.
-      steps_per_dispatch: decoding steps before the host looks at the slots again.
-      temperature, top_p: see `sampling.sample`.
+      steps_per_dispatch: R, decoding steps before the host looks at the slots again, at most.
+      sampling: how tokens are drawn.
       eos_ids: a response ends with the first of these.
       pad_id: fills unused positions.
       dtype: of activations, matrices and the cache.
+      least_slots: the batch shrinks down to this many slots as responses finish; `slots`: never.
+      least_columns: the smallest width of the cache, and of a prefill; the widest there is: one
+        width for all.
     """
 
     prompt_tokens: int
@@ -47,33 +55,78 @@ class EngineConfig:
     slots: int
     prefill_questions: int
     steps_per_dispatch: int
-    temperature: float
-    top_p: float
+    sampling: Sampling
     eos_ids: tuple[int, ...]
     pad_id: int
     dtype: Any
+    least_slots: int
+    least_columns: int
 
 
 class Prefix(NamedTuple):
-    """Prefilled prompts: the cache of each, and what decoding needs to go on from it."""
+    """Prefilled prompts, and where the responses to them begin.
 
-    cache: Cache  # [Q, K, P, d]
-    prompt_length_Q: Array
-    last_token_Q: Array
+    `token_N` is the first token to feed: the last prompt token, whose keys are not cached yet, or
+    (with `length_N` = 1) the first response token, drawn by prefill.
+    """
+
+    cache: PromptCache
+    row_N: np.ndarray  # int32, row of `cache`
+    cached_N: np.ndarray  # int32, cached tokens of that prompt
+    token_N: Array  # int32
+    length_N: np.ndarray  # int32, 0 or 1
+    key_N: Array | None  # of the responses, where prefill drew their first tokens
 
 
-class DecodeState(NamedTuple):
-    """All slots. `length_S` response tokens of a slot exist; a done slot decodes nothing."""
+class SlotData(NamedTuple):
+    """What `ResultTokens` says about some slots, one row each."""
 
-    cache: Cache  # [S, K, P + T, d]
-    prompt_length_S: Array
-    token_S: Array  # the newest token, not yet fed
-    length_S: Array
-    done_S: Array
-    ended_S: Array  # done by an end-of-sequence token
-    key_S: Array
-    tokens_ST: Array
-    logp_ST: Array
+    tokens: Array
+    valid: Array
+    lengths: Array
+    log_prob: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class ResultTokens:
+    """One new token per slot in one int32 array, for one copy to the host.
+
+    Attributes:
+      data: [slots, 3]: token, whether it is a token (0 where the slot was done), and the response
+        tokens of the slot so far.
+      tokens_idx, valid_idx, length_idx: the column ranges of the three.
+      samples_per_slot: 1.
+      log_prob: float32 [slots, 1], of the distribution that the token was drawn from.
+    """
+
+    data: Array
+    log_prob: Array
+    tokens_idx: tuple[int, int] = (0, 1)
+    valid_idx: tuple[int, int] = (1, 2)
+    length_idx: tuple[int, int] = (2, 3)
+    samples_per_slot: int = 1
+
+    def copy_to_host_async(self) -> None:
+        for array in (self.data, self.log_prob):
+            if isinstance(array, jax.Array):
+                array.copy_to_host_async()
+
+    def convert_to_numpy(self) -> "ResultTokens":
+        return dataclasses.replace(
+            self, data=np.asarray(self.data), log_prob=np.asarray(self.log_prob)
+        )
+
+    def get_result_at_slot(self, slot: int) -> SlotData:
+        return self.get_result_at_slots((slot,))
+
+    def get_result_at_slots(self, slots: tuple[int, ...]) -> SlotData:
+        rows, at = self.data[np.asarray(slots)], np.asarray(slots)
+        return SlotData(
+            rows[:, slice(*self.tokens_idx)],
+            rows[:, slice(*self.valid_idx)],
+            rows[:, slice(*self.length_idx)][:, 0],
+            self.log_prob[at],
+        )
 
 
 class Engine:
@@ -81,175 +134,334 @@ class Engine:
 
     def __init__(self, dims: ModelDims, config: EngineConfig, mesh: Mesh):
         """Raises ValueError where slots do not divide over the mesh's data and fsdp axes."""
-        shards = mesh.shape["data"] * mesh.shape["fsdp"]
-        if config.slots % shards:
+        self.replicas = mesh.shape["data"] * mesh.shape["fsdp"]
+        if config.slots % self.replicas:
             raise ValueError(
-                f"rollout.slots={config.slots} must be a multiple of data x fsdp = {shards} devices"
+                f"rollout.slots={config.slots} must be a multiple of data x fsdp ="
+                f" {self.replicas} devices"
             )
-        self.dims, self.config, self.mesh = dims, config, mesh
-        rows, everywhere = meshes.rows(mesh), meshes.replicated(mesh)
-        self._load = jax.jit(
-            functools.partial(transformer.unstack, dims=dims, dtype=config.dtype),
-            out_shardings=everywhere,
+        self.dims, self.config, self._mesh = dims, config, mesh
+        self.slot_sizes = caches.ladder(
+            min(max(config.least_slots, self.replicas), config.slots), config.slots, self.replicas
         )
-        self._prefill = jax.jit(
-            functools.partial(_prefill, dims=dims, config=config), out_shardings=everywhere
+        longest = config.prompt_tokens + config.max_tokens
+        self.column_sizes = caches.ladder(min(config.least_columns, longest), longest)
+        self.prompt_sizes = caches.ladder(
+            min(config.least_columns, config.prompt_tokens), config.prompt_tokens
         )
-        self._init = jax.jit(
-            functools.partial(_init_state, dims=dims, config=config), out_shardings=rows
-        )
-        self._insert = jax.jit(
-            functools.partial(_bulk_insert, config=config),
-            donate_argnames="state",
-            out_shardings=rows,
-        )
-        self._generate = jax.jit(
-            functools.partial(_generate, dims=dims, config=config),
-            donate_argnames="state",
-            out_shardings=rows,
-        )
+        self._programs = _Programs(dims, config, mesh)
+
+    # What JetStream asks an engine about.
+
+    @property
+    def mesh(self) -> Mesh:
+        return self._mesh
 
     @property
     def max_concurrent_decodes(self) -> int:
         return self.config.slots
 
+    @property
+    def samples_per_slot(self) -> int:
+        return 1
+
+    @property
+    def max_prefill_length(self) -> int:
+        return self.config.prompt_tokens
+
+    @property
+    def use_chunked_prefill(self) -> bool:
+        return False
+
     def load_params(self, params: transformer.Params) -> transformer.Params:
-        """The sampler's copy of the trainer's parameters; once per policy version."""
-        return self._load(params)
+        """The sampler's copy of the trainer's parameters; once per policy version.
 
-    def init_decode_state(self) -> DecodeState:
-        """Empty slots, all done."""
-        return self._init()
+        Raises:
+          ValueError: parameters missing, unexpected or misshapen; all of them are listed.
+        """
+        check_params(params, self.dims)
+        return self._programs.load(params)
 
-    def prefill(self, params, prompt_QP: Array, prompt_length_Q: Array) -> Prefix:
-        """Runs left-padded prompts [prefill_questions, P]; rows of length 0 are padding."""
-        return self._prefill(params, prompt_QP, prompt_length_Q)
+    def init_decode_state(self, past: int | None = None, slots: int | None = None) -> DecodeState:
+        """Empty slots, all done.
+
+        Args:
+          past: columns of the cache, of `column_sizes`; the fewest if None.
+          slots: of `slot_sizes`; all of them if None.
+        """
+        return self._programs.init(
+            slots=self.config.slots if slots is None else slots,
+            past=self.column_sizes[0] if past is None else past,
+        )
+
+    def prefill(
+        self, *, params: Any, padded_tokens: Any, true_length: int, rng: Array
+    ) -> tuple[Prefix, ResultTokens]:
+        """Prefills one prompt and draws the first token of one response.
+
+        Args:
+          padded_tokens: int32, the prompt and then padding.
+          true_length: of the prompt, 1 to `max_prefill_length`.
+          rng: the response's key; the same key gives the same response anywhere.
+
+        Raises:
+          ValueError: a prompt of no tokens, or of too many.
+        """
+        return self.prefill_multisampling(
+            params=params, padded_tokens=padded_tokens, true_length=true_length, rng=rng[None]
+        )
+
+    def prefill_multisampling(
+        self,
+        *,
+        params: Any,
+        padded_tokens: Any,
+        true_length: int,
+        rng: Array,
+        num_samples: int | None = None,
+    ) -> tuple[Prefix, ResultTokens]:
+        """Prefills one prompt once, and draws the first tokens of N responses.
+
+        Args:
+          rng: [N] keys of the responses, or one key to fold the sample numbers into.
+          num_samples: N, where `rng` is one key.
+        """
+        if not 1 <= true_length <= self.config.prompt_tokens:
+            raise ValueError(
+                f"true_length={true_length}: a prompt has 1 to {self.config.prompt_tokens} tokens"
+            )
+        if rng.ndim == 0:
+            rng = jax.vmap(jax.random.fold_in, (None, 0))(rng, np.arange(num_samples or 1))
+        prompt_1P = _left_padded(
+            [np.asarray(padded_tokens)[:true_length]], 1, self.prompt_sizes, self.config.pad_id
+        )
+        cache, hidden_QD = self._programs.prefill(
+            params, prompt_1P, np.array([true_length], np.int32)
+        )
+        N = len(rng)
+        drawn = self._programs.first_tokens(params, hidden_QD, rng)
+        one_N = np.ones(N, np.int32)
+        prefix = Prefix(cache, 0 * one_N, true_length * one_N, drawn.token_S, one_N, rng)
+        data = jnp.stack([drawn.token_S, one_N, one_N], axis=1)
+        return prefix, ResultTokens(data, drawn.drawn_logp_S[:, None])
+
+    def insert(self, prefix: Prefix, decode_state: DecodeState, slot: int) -> DecodeState:
+        """Begins the prefix's (first) response in a slot. Donates the state."""
+        return self.bulk_insert(prefix, decode_state, [slot])
 
     def bulk_insert(
-        self, prefix: Prefix, state: DecodeState, source_S: Array, key_S: Array
+        self, prefix: Prefix, decode_state: DecodeState, slots: Sequence[int]
     ) -> DecodeState:
-        """Starts a response in every slot with source_S >= 0, from that row of the prefix.
+        """Begins the prefix's responses, the n-th in slots[n]. Donates the state.
 
-        Slots with source_S < 0 go on as they were. `state` is donated.
+        Raises:
+          ValueError: more slots than responses, or a slot that there is not.
         """
-        return self._insert(prefix, state=state, source_S=source_S, key_S=key_S)
+        N, S = len(prefix.row_N), self.slots(decode_state)
+        if len(slots) > N or not all(0 <= slot < S for slot in slots):
+            raise ValueError(f"slots={list(slots)}: at most {N} of them, from 0 to {S - 1}")
+        if prefix.key_N is None:
+            raise ValueError("a prefix of prefill_prompts has no keys: use start")
+        decode_state = self.make_room(decode_state, int(prefix.cached_N.max()))
+        index, slot_I = np.arange(len(slots)), np.asarray(slots)
+        key_data_I = np.asarray(jax.random.key_data(prefix.key_N))[index]
+        limit_I = np.full(len(slots), self.config.max_tokens)
+        return self.start(prefix, decode_state, slot_I, index, key_data_I, limit_I)
 
-    def generate(self, params, state: DecodeState) -> DecodeState:
-        """Up to `steps_per_dispatch` tokens for every slot that is not done. Donates `state`."""
-        return self._generate(params, state=state)
+    def generate(self, params: Any, decode_state: DecodeState) -> tuple[DecodeState, ResultTokens]:
+        """One token for every slot that is not done. Donates the state."""
+        state = self.make_room(decode_state, 0)
+        one_X = np.ones(self.replicas, np.int32)
+        never_X = np.full(self.replicas, self.slots(state), np.int32)
+        state, block = self.generate_many(params, state, one_X, never_X)
+        data = jnp.stack([block.tokens_SR[:, 0], block.count_S, block.length_S], axis=1)
+        return state, ResultTokens(data, block.drawn_logp_SR[:, :1])
+
+    def free_resource(self, slot: int, decode_state: DecodeState) -> DecodeState:
+        """Ends the response in a slot, which may then be filled again."""
+        return self.end(decode_state, np.arange(self.slots(decode_state)) == slot)
+
+    # What the scheduler uses.
+
+    def end(self, state: DecodeState, stopped_S: np.ndarray) -> DecodeState:
+        """Ends the responses in the given slots. Donates the state."""
+        return self._programs.end(state, stopped_S)
+
+    def slots(self, state: DecodeState) -> int:
+        """The slots of a state, which may have been compacted."""
+        return state.slots.done_S.shape[0]
+
+    def prefill_prompts(self, params: Any, prompts: Sequence[np.ndarray]) -> Prefix:
+        """Prefills up to `prefill_questions` prompts but for their last tokens.
+
+        The last prompt token is the first one that decoding feeds: prefill needs no output head,
+        and the responses to a prompt differ from there on.
+        """
+        shape = self.config.prefill_questions
+        prompt_QP = _left_padded(
+            [p[:-1] for p in prompts], shape, self.prompt_sizes, self.config.pad_id
+        )
+        cached = np.array([len(p) - 1 for p in prompts], np.int32)
+        length_Q = np.pad(cached, (0, shape - len(prompts)))
+        cache, _ = self._programs.prefill(params, prompt_QP, length_Q)
+        token_N = np.array([p[-1] for p in prompts], np.int32)
+        row_N = np.arange(len(prompts), dtype=np.int32)
+        return Prefix(cache, row_N, cached, token_N, np.zeros_like(row_N), None)
+
+    def start(
+        self,
+        prefix: Prefix,
+        state: DecodeState,
+        slot_I: np.ndarray,
+        index_I: np.ndarray,
+        key_data_I: np.ndarray,
+        limit_I: np.ndarray,
+    ) -> DecodeState:
+        """Begins responses in free slots. Donates the state.
+
+        Args:
+          slot_I: the slots, numbered over all replicas.
+          index_I: which of the prefix's beginnings each takes.
+          key_data_I: the responses' keys, as `jax.random.key_data` gives them.
+          limit_I: their token limits.
+        """
+        X, local = self.replicas, self.slots(state) // self.replicas
+        columns = {
+            "slot_I": np.asarray(slot_I) % local,
+            "row_I": prefix.row_N[index_I],
+            "token_I": np.asarray(prefix.token_N)[index_I],
+            "cached_I": prefix.cached_N[index_I],
+            "length_I": prefix.length_N[index_I],
+            "limit_I": np.asarray(limit_I),
+        }
+        out = {name: np.zeros((X, local), np.int32) for name in columns}
+        keys = np.zeros((X, local, *key_data_I.shape[1:]), key_data_I.dtype)
+        replica_I = np.asarray(slot_I) // local
+        count_X = np.zeros(X, np.int32)
+        for x in range(X):
+            mine = np.flatnonzero(replica_I == x)
+            count_X[x] = len(mine)
+            keys[x, : len(mine)] = key_data_I[mine]
+            for name, values in columns.items():
+                out[name][x, : len(mine)] = values[mine]
+        starts = Starts(
+            **{name: values.reshape(-1) for name, values in out.items()},
+            key_I=jax.random.wrap_key_data(keys.reshape(X * local, -1)),
+            count_X=count_X,
+        )
+        return self._programs.insert(prefix.cache, state, starts)
+
+    def generate_many(
+        self, params: Any, state: DecodeState, steps_X: np.ndarray, enough_X: np.ndarray
+    ) -> tuple[DecodeState, Block]:
+        """Up to steps_X tokens for every slot that is not done; see `decode.decode`. Donates."""
+        return self._programs.decode(params, state, steps_X, enough_X)
+
+    def slide(self, state: DecodeState, past: int, row_Y: np.ndarray | None = None) -> DecodeState:
+        """Empties the fresh columns into a cache of `past` columns.
+
+        Args:
+          row_Y: keeps only these slots (per replica: equally many, numbered within it).
+        """
+        if row_Y is None:
+            return self._programs.slide(state, past=past)
+        return self._programs.compact(state, np.asarray(row_Y, np.int32), past=past)
+
+    def make_room(self, state: DecodeState, prompt: int) -> DecodeState:
+        """The state with room for one more step, and for prompts of that many cached tokens.
+
+        For callers that do not keep count themselves: it waits for the device.
+        """
+        fill = int(np.max(jax.device_get(state.fill_X)))
+        past, fresh = caches.widths(state.cache)
+        if fill < fresh and prompt <= past:
+            return state
+        done_S, position_S = jax.device_get((state.slots.done_S, state.slots.position_S))
+        longest = int(np.max(np.where(done_S, 0, position_S)))
+        return self.slide(state, caches.round_up(max(longest, prompt, 1), self.column_sizes))
 
 
-def _init_state(dims: ModelDims, config: EngineConfig) -> DecodeState:
-    S, T = config.slots, config.max_tokens
-    shape = (S, dims.kv_heads, config.prompt_tokens + T, dims.head_dim)
-    cache = tuple(
-        (jnp.zeros(shape, config.dtype), jnp.zeros(shape, config.dtype)) for _ in range(dims.layers)
-    )
-    zero_S = jnp.zeros(S, jnp.int32)
-    return DecodeState(
-        cache=cache,
-        prompt_length_S=zero_S,
-        token_S=zero_S,
-        length_S=zero_S,
-        done_S=jnp.ones(S, bool),
-        ended_S=jnp.zeros(S, bool),
-        key_S=jax.random.split(jax.random.key(0), S),
-        tokens_ST=jnp.full((S, T), config.pad_id, jnp.int32),
-        logp_ST=jnp.zeros((S, T), jnp.float32),
-    )
+def check_params(params: transformer.Params, dims: ModelDims) -> None:
+    """Raises ValueError listing parameters that are missing, unexpected or misshapen."""
+    expected = jax.eval_shape(lambda key: transformer.init(key, dims), jax.random.key(0))
+
+    def shapes(tree: Any) -> dict[str, tuple[int, ...]]:
+        leaves = jax.tree_util.tree_leaves_with_path(tree)
+        return {jax.tree_util.keystr(p, simple=True, separator="."): x.shape for p, x in leaves}
+
+    wanted, found = shapes(expected), shapes(params)
+    problems = [
+        f"{name}: {found.get(name, 'missing')}, expected {wanted.get(name, 'no such parameter')}"
+        for name in sorted(wanted.keys() | found.keys())
+        if wanted.get(name) != found.get(name)
+    ]
+    if problems:
+        raise ValueError("parameters do not fit the model:\n  " + "\n  ".join(problems))
 
 
-def _prefill(params, prompt_QP, prompt_length_Q, *, dims: ModelDims, config: EngineConfig):
-    P = config.prompt_tokens
-    index_P = jnp.arange(P)
-    first_Q1 = P - prompt_length_Q[:, None]
-    # A padding position sees only itself, so that no row of the softmax is empty.
-    seen_QPP = (index_P[None, None, :] >= first_Q1[..., None]) & jnp.tri(P, dtype=bool)
-    mask_QPP = seen_QPP | jnp.eye(P, dtype=bool)
-
-    def attend(q, k, v, _):
-        k, v = k.swapaxes(1, 2), v.swapaxes(1, 2)
-        return cached_attention(q, k, v, mask_QPP), (k, v)
-
-    position_QP = jnp.maximum(index_P - first_Q1, 0)
-    empty = (None,) * dims.layers
-    _, cache = transformer.extend(
-        params, dims, prompt_QP, position_QP, empty, attend, dtype=config.dtype
-    )
-    return Prefix(cache, prompt_length_Q, prompt_QP[:, -1])
+def _left_padded(
+    prompts: Sequence[np.ndarray], rows: int, sizes: tuple[int, ...], pad_id: int
+) -> np.ndarray:
+    """[rows, P] with P the smallest of `sizes` that holds all of them."""
+    width = caches.round_up(max(map(len, prompts)), sizes)
+    out = np.full((rows, width), pad_id, np.int32)
+    for row, prompt in zip(out, prompts, strict=False):
+        row[width - len(prompt) :] = prompt
+    return out
 
 
-def _bulk_insert(prefix: Prefix, state: DecodeState, source_S, key_S, *, config: EngineConfig):
-    new_S, row_S = source_S >= 0, jnp.maximum(source_S, 0)
-    P = config.prompt_tokens
+class _Programs:
+    """The jitted functions; over several replicas, each runs on its own slots by shard_map."""
 
-    def fill(slot_SKCd: Array, prompt_QKPd: Array) -> Array:
-        old_SKPd = slot_SKCd[:, :, :P]
-        chosen_SKPd = jnp.where(new_S[:, None, None, None], prompt_QKPd[row_S], old_SKPd)
-        return slot_SKCd.at[:, :, :P].set(chosen_SKPd)
+    def __init__(self, dims: ModelDims, config: EngineConfig, mesh: Mesh):
+        replicas = mesh.shape["data"] * mesh.shape["fsdp"]
+        everywhere, rows = meshes.replicated(mesh), meshes.rows(mesh)
+        R, dtype = config.steps_per_dispatch, config.dtype
+        eos_ids = config.eos_ids
 
-    def choose(fresh_S: Array, old_S: Array) -> Array:
-        return jnp.where(new_S.reshape(-1, *(1,) * (fresh_S.ndim - 1)), fresh_S, old_S)
+        def mapped(function, in_specs):
+            if replicas == 1:
+                return function
+            return jax.shard_map(
+                function, mesh=mesh, in_specs=in_specs, out_specs=meshes.ROWS, check_vma=False
+            )
 
-    return state._replace(
-        cache=jax.tree.map(fill, state.cache, prefix.cache),
-        prompt_length_S=choose(prefix.prompt_length_Q[row_S], state.prompt_length_S),
-        token_S=choose(prefix.last_token_Q[row_S], state.token_S),
-        length_S=jnp.where(new_S, 0, state.length_S),
-        done_S=state.done_S & ~new_S,
-        ended_S=state.ended_S & ~new_S,
-        key_S=jnp.where(new_S, key_S, state.key_S),
-        tokens_ST=jnp.where(new_S[:, None], config.pad_id, state.tokens_ST),
-        logp_ST=jnp.where(new_S[:, None], 0.0, state.logp_ST),
-    )
+        def jit(function, in_specs=None, static=(), donate=(), out=rows):
+            return jax.jit(
+                function, static_argnames=static, donate_argnums=donate, out_shardings=out
+            )
 
+        run = functools.partial(
+            decode.decode, dims=dims, dtype=dtype, sampling=config.sampling, eos_ids=eos_ids
+        )
+        self.load = jit(
+            functools.partial(transformer.unstack, dims=dims, dtype=dtype), out=everywhere
+        )
+        self.prefill = jit(
+            functools.partial(decode.prefill, dims=dims, dtype=dtype), out=everywhere
+        )
 
-def _decode_step(params, head_DV, state: DecodeState, dims: ModelDims, config: EngineConfig):
-    """One token for every slot that is not done."""
-    P, T = config.prompt_tokens, config.max_tokens
-    slot_S = jnp.arange(config.slots)
-    index_S = P - 1 + state.length_S  # where the newest token's keys and values go
-    index_C = jnp.arange(P + T)
-    mask_SC = (index_C >= P - state.prompt_length_S[:, None]) & (index_C <= index_S[:, None])
+        def first_tokens(params, hidden_1D, key_N):
+            logits_1V = decode.logits(params, hidden_1D, dims)
+            logits_NV = jnp.broadcast_to(logits_1V, (len(key_N), logits_1V.shape[1]))
+            zero_N = jnp.zeros(len(key_N), jnp.int32)
+            return sampling.sample(logits_NV, key_N, zero_N, config.sampling)
 
-    def attend(q, k, v, cache):
-        k_SKCd, v_SKCd = cache
-        k_SKCd = k_SKCd.at[slot_S, :, index_S].set(k[:, 0], unique_indices=True)
-        v_SKCd = v_SKCd.at[slot_S, :, index_S].set(v[:, 0], unique_indices=True)
-        return cached_attention(q, k_SKCd, v_SKCd, mask_SC[:, None]), (k_SKCd, v_SKCd)
+        self.first_tokens = jit(first_tokens, out=everywhere)
+        init = functools.partial(decode.init_state, dims, replicas=replicas, fresh=R, dtype=dtype)
+        self.init = jit(init, static=("slots", "past"))
+        self.end = jit(decode.end, donate=(0,))
+        insert = functools.partial(decode.insert, eos_ids=eos_ids)
+        self.insert = jit(mapped(insert, (P(), meshes.ROWS, meshes.ROWS)), donate=(1,))
+        row = meshes.ROWS
+        self.decode = jit(mapped(run, (P(), row, row, row)), donate=(1,))
 
-    position_S1 = (state.prompt_length_S - 1 + state.length_S)[:, None]
-    hidden_S1D, cache = transformer.extend(
-        params, dims, state.token_S[:, None], position_S1, state.cache, attend, dtype=config.dtype
-    )
-    logits_SV = jnp.dot(hidden_S1D[:, 0], head_DV, preferred_element_type=jnp.float32)
-    token_S, logp_S = sampling.sample(
-        logits_SV, state.key_S, state.length_S, config.temperature, config.top_p
-    )
-    live_S = ~state.done_S
-    write_S = jnp.where(live_S, state.length_S, T)  # T is out of range: the write is dropped
-    length_S = state.length_S + live_S
-    eos_S = live_S & jnp.isin(token_S, jnp.asarray(config.eos_ids, jnp.int32))
-    return state._replace(
-        cache=cache,
-        token_S=jnp.where(live_S, token_S, state.token_S),
-        length_S=length_S,
-        done_S=state.done_S | eos_S | (length_S >= T),
-        ended_S=state.ended_S | eos_S,
-        tokens_ST=state.tokens_ST.at[slot_S, write_S].set(token_S, mode="drop"),
-        logp_ST=state.logp_ST.at[slot_S, write_S].set(logp_S, mode="drop"),
-    )
+        def slide(state, *, past):
+            move = functools.partial(decode.slide, row_Y=None, past=past)
+            return mapped(move, (row,))(state)
 
+        def compact(state, row_Y, *, past):
+            return mapped(functools.partial(decode.slide, past=past), (row, row))(state, row_Y)
 
-def _generate(params, state: DecodeState, *, dims: ModelDims, config: EngineConfig):
-    head_DV = transformer.head_weights(params, dims)
-
-    def unfinished(carry) -> Array:
-        steps, state = carry
-        return (steps < config.steps_per_dispatch) & ~jnp.all(state.done_S)
-
-    def body(carry):
-        steps, state = carry
-        return steps + 1, _decode_step(params, head_DV, state, dims, config)
-
-    return jax.lax.while_loop(unfinished, body, (0, state))[1]
+        self.slide = jit(slide, static=("past",))
+        self.compact = jit(compact, static=("past",))

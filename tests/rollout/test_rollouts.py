@@ -9,6 +9,7 @@ from disco_jax.model import logprobs, transformer
 from disco_jax.model import mesh as meshes
 from disco_jax.rollout import sampling, scheduler
 from disco_jax.rollout.engine import Engine, EngineConfig
+from disco_jax.rollout.sampling import Sampling
 from disco_jax.update import packing
 
 Q, N, P, T = 5, 3, 6, 9
@@ -17,12 +18,13 @@ CONFIG = EngineConfig(
     max_tokens=T,
     slots=Q * N,
     prefill_questions=Q,
-    steps_per_dispatch=T,
-    temperature=0.8,
-    top_p=1.0,
+    steps_per_dispatch=4,
+    sampling=Sampling(0.8),
     eos_ids=(2, 3),
     pad_id=0,
     dtype=jnp.float32,
+    least_slots=Q * N,
+    least_columns=P + T,
 )
 
 
@@ -47,10 +49,10 @@ def roll(tiny, prompts, mesh_shape=(1, 1, 1), on_finish=None, seed=0, **change):
     "change",
     [
         {"slots": 1, "prefill_questions": 1, "steps_per_dispatch": 1},
-        {"slots": 4, "prefill_questions": 2, "steps_per_dispatch": 5},
-        {"slots": 64, "steps_per_dispatch": 2},
+        {"slots": 4, "prefill_questions": 2, "steps_per_dispatch": 5, "least_columns": 8},
+        {"slots": 64, "least_slots": 8},
         {"slots": 8, "mesh_shape": (2, 2, 1)},
-        {"slots": 8, "mesh_shape": (1, 4, 2)},
+        {"slots": 8, "mesh_shape": (1, 4, 2), "least_slots": 4},
     ],
     ids=str,
 )
@@ -99,7 +101,9 @@ def test_sampler_and_trainer_agree_on_log_probabilities(tiny, prompts):
         dtype=jnp.float32, remat="none",
     )  # fmt: skip
     head_DV = transformer.head_weights(params, dims)
-    stats = logprobs.token_stats(hidden_BLD, head_DV, micro.target_BL, CONFIG.temperature, 1000)
+    stats = logprobs.token_stats(
+        hidden_BLD, head_DV, micro.target_BL, CONFIG.sampling.temperature, 1000
+    )
     logp_QNT = np.zeros(Q * N * T + 1, np.float32)
     logp_QNT[micro.index_BL] = stats.logp_BL
     mask_QNT = np.arange(T) < found.length_QN[..., None]
@@ -108,8 +112,8 @@ def test_sampler_and_trainer_agree_on_log_probabilities(tiny, prompts):
 
 
 def test_greedy_takes_the_most_likely_token(tiny, prompts):
-    found = roll(tiny, prompts, temperature=0.0)
-    other = roll(tiny, prompts, temperature=0.0, seed=1)
+    found = roll(tiny, prompts, sampling=Sampling(0.0))
+    other = roll(tiny, prompts, sampling=Sampling(0.0), seed=1)
     np.testing.assert_array_equal(found.tokens_QNT, other.tokens_QNT)
     assert (found.tokens_QNT == found.tokens_QNT[:, :1]).all()
 
@@ -119,11 +123,12 @@ def test_samples_follow_the_distribution():
     S = 20_000
     key_S = jax.random.split(jax.random.key(0), S)
     logits_SV, zero_S = jnp.tile(logits_V, (S, 1)), jnp.zeros(S, jnp.int32)
-    token_S, logp_S = sampling.sample(logits_SV, key_S, zero_S, 0.7, 1.0)
+    token_S, logp_S, drawn_logp_S = sampling.sample(logits_SV, key_S, zero_S, Sampling(0.7))
     p_V = jax.nn.softmax(logits_V / 0.7)
     share_V = np.bincount(token_S, minlength=4) / S
     np.testing.assert_allclose(share_V, p_V, atol=4 * np.sqrt(0.25 / S))  # four sigma
     np.testing.assert_allclose(logp_S, jnp.log(p_V)[token_S], atol=1e-5)
+    np.testing.assert_array_equal(logp_S, drawn_logp_S)
 
 
 @pytest.mark.parametrize(("top_p", "kept"), [(0.5, 1), (0.7, 2), (0.95, 3), (1.0, 4)])
