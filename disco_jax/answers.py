@@ -14,9 +14,11 @@ from disco_jax.data.prompts import Tokenizer
 from disco_jax.data.sets import QuestionSet
 from disco_jax.eval.evaluate import Evaluation, Finish, Sample, Sampled, evaluate
 from disco_jax.reward import Grader, Verdict
-from disco_jax.rollout import sampling, scheduler
+from disco_jax.rollout import sampling
 from disco_jax.rollout.engine import Engine
 from disco_jax.types import Rollouts
+
+Sampler = Callable[..., Rollouts]  # as `rollout.scheduler.sample`
 
 
 class Answers(NamedTuple):
@@ -26,9 +28,11 @@ class Answers(NamedTuple):
     texts: list[list[str]]
     verdicts: list[list[Verdict]]
     reward_QN: np.ndarray  # float32, 0 or 1
+    policy: str = ""  # fingerprint of the weights that sampled
 
 
 def answer(
+    sample: Sampler,
     engine: Engine,
     params,
     question_set: QuestionSet,
@@ -40,6 +44,7 @@ def answer(
     """Samples N responses to each question of `index_Q` and grades them.
 
     Args:
+      sample: `scheduler.sample` or its like.
       params: from `engine.load_params`.
       key_QN: one key per response, see `sampling.response_keys`.
     """
@@ -52,7 +57,7 @@ def answer(
         texts[q][n] = tokenizer.decode(tokens.tolist())
         pending[q][n] = grader.submit(texts[q][n], questions[q].golds)
 
-    rollouts = scheduler.sample(
+    rollouts = sample(
         engine,
         params,
         question_set.prompt_QP[index_Q],
@@ -81,6 +86,7 @@ class Evaluator:
     """What evaluations share, in training and on the command line: sampler, grader, settings.
 
     Args:
+      sample: `scheduler.sample` or its like.
       engine: at the evaluation's temperature, top-p and length limit.
       seed: of the run; every evaluation uses the same random numbers.
       samples: k, responses per question.
@@ -89,6 +95,7 @@ class Evaluator:
 
     def __init__(
         self,
+        sample: Sampler,
         engine: Engine,
         tokenizer: Tokenizer,
         grader: Grader,
@@ -96,7 +103,8 @@ class Evaluator:
         samples: int,
         policy: str,
     ):
-        self._engine, self._tokenizer, self._grader = engine, tokenizer, grader
+        self._sample, self._engine = sample, engine
+        self._tokenizer, self._grader = tokenizer, grader
         self._seed, self.samples, self._policy = seed, samples, policy
 
     def load_params(self, params) -> Any:
@@ -154,7 +162,7 @@ class Evaluator:
                 finish(Sampled(indices[q], n, text, len(tokens), ended))
 
             index_Q = np.asarray(indices)
-            scheduler.sample(
+            self._sample(
                 self._engine,
                 load(),
                 question_set.prompt_QP[index_Q],

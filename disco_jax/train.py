@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from disco_jax import answers, datasets, settings, setup, workdir
+from disco_jax import answers, datasets, replay, settings, setup, workdir
 from disco_jax.answers import Answers
 from disco_jax.command import OK, STOPPED, Command, UserError, launch
 from disco_jax.data import selection
@@ -28,7 +28,7 @@ from disco_jax.report.progress import Progress
 from disco_jax.reward import guard
 from disco_jax.rollout import sampling
 from disco_jax.types import Metrics
-from disco_jax.update.checkpoint import Checkpoints
+from disco_jax.update.checkpoint import Checkpoints, fingerprint
 from disco_jax.update.optimizer import make_schedule
 from disco_jax.update.step import TrainState
 
@@ -58,6 +58,10 @@ class Trainer:
                 f"config.questions={config.questions} exceed the {len(self.train_set)} questions"
                 f" of config.data.train={config.data.train!r}"
             )
+        self.replay = None
+        if config.rollout.replay:
+            self.replay = replay.Replay(config, self.model, self.train_set)
+        self.sample = setup.make_sampler(config)
         self.engine = setup.make_engine(config, self.model, self.mesh, config.rollout)
         self.evaluator = setup.make_evaluator(config, self.model, self.mesh, self.grader)
         self.updater = setup.make_updater(config, self.model, self.objective, self.mesh)
@@ -126,6 +130,7 @@ class Trainer:
 
     def _answer(self, params, index_Q: np.ndarray, key_QN: jax.Array) -> Answers:
         return answers.answer(
+            self.sample,
             self.engine,
             params,
             self.train_set,
@@ -141,7 +146,13 @@ class Trainer:
         Returns the new state, the row of metrics, and the step's (question indices, answers).
         """
         begin = time.perf_counter()
-        index_Q, found, choice = self.rollout(state, step)
+        policy = fingerprint(state.params)
+        if self.replay:
+            index_Q, found = self.replay(step + 1)
+            choice = {"rollout/off_policy": float(found.policy != policy)}
+        else:
+            index_Q, found, choice = self.rollout(state, step)
+            found = found._replace(policy=policy)
         if step == 0:
             flat = [v for row in found.verdicts for v in row]
             try:
@@ -149,7 +160,8 @@ class Trainer:
             except ValueError as error:
                 raise UserError(str(error)) from error
         sampled = time.perf_counter()
-        state, metrics = self.updater.step(state, found.rollouts, found.reward_QN)
+        on_policy = found.policy == policy
+        state, metrics = self.updater.step(state, found.rollouts, found.reward_QN, on_policy)
         row = _values(metrics)  # waits for the device
         done = time.perf_counter()
         length_QN = found.rollouts.length_QN
@@ -157,12 +169,13 @@ class Trainer:
         row |= {
             "response/length": float(length_QN.mean()),
             "response/truncated": float(1 - found.rollouts.ended_QN.mean()),
-            "speed/tokens_per_s": float(length_QN.sum()) / (sampled - begin),
             "speed/step_s": done - begin,
             "time/rollout": sampled - begin,
             "time/update": done - sampled,
             "optim/lr": self._learning_rate(step),
         }
+        if not self.replay:
+            row["speed/tokens_per_s"] = float(length_QN.sum()) / (sampled - begin)
         if self.objective.delta is not None:
             row["kl/delta"] = self.objective.delta
         return state, row, (index_Q, found)

@@ -4,6 +4,7 @@ config.json, config_base.json   the configuration, and the file's values before 
 data.json, success.json         fingerprints of the questions; p(q) of them, where it was given
 metrics.jsonl, tensorboard/     a row per step and per evaluation
 rollouts.jsonl                  responses with their rewards, of every n-th step
+rollouts/                       whole steps, tokens and all, where they are wanted
 checkpoints/                    what a restart continues from
 evaluations/                    every response of every evaluation, and their results
 policy/, policy_best/           the trained policy, and the one that evaluated best, in Hugging
@@ -22,7 +23,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from disco_jax import settings
+from disco_jax import replay, settings
 from disco_jax.answers import Answers
 from disco_jax.command import Command, UserError
 from disco_jax.data.sets import QuestionSet
@@ -32,6 +33,7 @@ from disco_jax.report import html, plots, run, tables
 from disco_jax.report.compilations import Compilations
 from disco_jax.report.progress import Progress
 from disco_jax.report.writers import MetricsWriter, RolloutWriter, read_metrics
+from disco_jax.rollout import saved
 
 SETTLED = 2  # steps after which nothing may be compiled any more
 BEST, POLICY = "policy_best", "policy"
@@ -71,6 +73,7 @@ class Workdir:
         self._settled_at: int | None = None
         self._evaluated = False
         self._steps_here = 0
+        self._off_policy = False  # once a replayed step was
         self._lock = lock(self.path, "another process is training there")
         self._refuse_changes()
 
@@ -100,11 +103,7 @@ class Workdir:
     def open(self, step: int, progress: Progress) -> None:
         """Opens the records, without what comes after `step` (it will be made again)."""
         self.progress = progress
-        write_json(self.path / "config.json", self.config)
-        write_json(self.path / "config_base.json", self._base)
-        write_json(self.path / "data.json", self._data)
-        if self._success:
-            write_json(self.path / "success.json", self._success)
+        self.keep()
         for folder in (self.path / EVALUATIONS).glob("step-*"):
             if int(folder.name.removeprefix("step-")) > step:
                 shutil.rmtree(folder)
@@ -115,6 +114,14 @@ class Workdir:
             for row in read_metrics(self.path)
             if row["kind"] == "eval"
         }
+
+    def keep(self) -> None:
+        """Writes what the run must not change when it goes on."""
+        write_json(self.path / "config.json", self.config)
+        write_json(self.path / "config_base.json", self._base)
+        write_json(self.path / "data.json", self._data)
+        if self._success:
+            write_json(self.path / "success.json", self._success)
 
     @property
     def _selector(self) -> tuple[str, str]:
@@ -164,6 +171,17 @@ class Workdir:
         if step == 1 or step % self.config["log"]["rollouts_every"] == 0:
             for question in _rows(self.train_set, *rollouts):
                 self._rollouts.write(step, **question)
+        if self.config["log"]["rollouts_full"]:
+            temperature = self.config["rollout"]["temperature"]
+            whole = replay.record(step, *rollouts, self.train_set, temperature)
+            saved.write(self.path / replay.FOLDER, whole)
+        if row.get("rollout/off_policy") and not self._off_policy:
+            self._off_policy = True
+            self.progress.say(
+                f"step {step}: other weights than this run's sampled the saved rollouts; from here"
+                " on it is off-policy, pi_old is the policy that sampled, and kl/sampler says how"
+                " far it is"
+            )
         self._steps_here += 1
         if self._steps_here >= SETTLED and self._settled_at is None:
             self._settled_at = self._compilations.count

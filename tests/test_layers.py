@@ -9,10 +9,10 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "disco_jax"
 
-COMMANDS = {"train", "evaluate", "grade", "doctor"}
+COMMANDS = {"train", "sample", "serve", "evaluate", "grade", "doctor"}
 DOOR_OF_A_COMMAND = "objective/check.py"  # its path is what users type; what it runs is in golden/
 # What the commands share; like them, it may import every room.
-SHARED = {"command", "settings", "setup", "datasets", "answers", "workdir", "policy"}
+SHARED = {"command", "settings", "setup", "datasets", "answers", "workdir", "policy", "replay"}
 # A room may import the rooms named here, and itself.
 ROOMS = {
     "types": set(),
@@ -45,7 +45,8 @@ DOORS = {
     "jinja2": {"report/"},
     "tensorboardX": {"report/"},
     "tqdm": {"report/"},
-    "jetstream": {"rollout/jetstream.py"},
+    "jetstream": {"rollout/jetstream"},  # jetstream.py and its _driver, _server and _client
+    "grpc": {"rollout/jetstream"},
     "absl": {"command"},
     "ml_collections": {"command"},
     "torch": set(),
