@@ -3,6 +3,7 @@
 `answer` makes those of lines 5 and 6 of Algorithm 1, `Evaluator` those of evaluations.
 """
 
+import dataclasses
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -141,8 +142,7 @@ class Evaluator:
                 "weights": weights,
                 "prompts": question_set.fingerprint()["prompts"],
                 "seed": self._seed,
-                "temperature": config.temperature,
-                "top_p": config.top_p,
+                **dataclasses.asdict(config.sampling),
                 "max_tokens": config.max_tokens,
                 "dtype": str(np.dtype(config.dtype)),
                 "policy": self._policy,
