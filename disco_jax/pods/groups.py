@@ -23,7 +23,9 @@ class Groups(NamedTuple):
         return bool((parts != parts[:, :1]).any()) if self.members.size else False
 
 
-_MESH = re.compile(r"replica_groups=mesh\[([^\]]*)\](?:,? ?device_ids=(\(?\[[^)]*\)?))?\s*\{([^}]*)\}")
+_MESH = re.compile(
+    r"replica_groups=mesh\[([^\]]*)\](?:,? ?device_ids=(\(?\[[^)]*\)?))?\s*\{([^}]*)\}"
+)
 _IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
 _LISTS = re.compile(r"(?:replica_groups|source_target_pairs)=\{((?:\{[\d,]*\},?)*)\}")
 
