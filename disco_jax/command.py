@@ -46,6 +46,7 @@ def launch(
     main: Callable[[Command], int],
     argv: list[str] | None = None,
     options: Sequence[Option] = (),
+    workdir: bool = True,
 ) -> None:
     """Parses `--config=FILE[:argument] --workdir=DIR [--config.key=value ...]`, runs, exits.
 
@@ -53,12 +54,13 @@ def launch(
       main: returns the exit code.
       argv: the command line, program name first; `sys.argv` by default.
       options: further flags.
+      workdir: False for a command that keeps nothing; its `Command.workdir` is the current one.
     """
     if argv is not None:
         sys.argv = list(argv)  # ml_collections finds the overrides of a configuration there
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # quiet C++ start-up chatter of XLA
     try:
-        code = main(_parse(sys.argv, options))
+        code = main(_parse(sys.argv, options, workdir))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         code = WRONG
@@ -71,7 +73,7 @@ def launch(
     sys.exit(code)
 
 
-def _parse(argv: list[str], options: Sequence[Option]) -> Command:
+def _parse(argv: list[str], options: Sequence[Option], needs_workdir: bool) -> Command:
     from absl import flags
     from ml_collections import config_flags
 
@@ -84,8 +86,9 @@ def _parse(argv: list[str], options: Sequence[Option]) -> Command:
         print(_USAGE + "".join(f"  --{o.name:<12} {o.help}\n" for o in options), end="")
         sys.exit(OK)
     values, config = define()
+    default = None if needs_workdir else "."
     workdir = flags.DEFINE_string(
-        "workdir", None, "Folder of the run; the same folder continues it", flag_values=values
+        "workdir", default, "Folder of the run; the same folder continues it", flag_values=values
     )
     for option in options:
         _define(option, values)
@@ -95,6 +98,8 @@ def _parse(argv: list[str], options: Sequence[Option]) -> Command:
         if len(left) > 1:
             raise UserError(f"unexpected argument {left[1]!r}; flags look like --config.key=value")
         if values["config"].value is None or workdir.value is None:
+            if not needs_workdir:
+                raise UserError("needed: --config=configs/NAME.py")
             raise UserError("both are needed: --config=configs/NAME.py --workdir=DIR")
         base_values, base = define()
         base_values([argv[0], f"--config={config_flags.get_config_filename(values['config'])}"])

@@ -82,8 +82,7 @@ def train_state(updater: Updater, dims: ModelDims) -> TrainState:
     params = placed(params, meshes.shardings(updater.mesh, params))
     moments = jax.eval_shape(updater.optimizer.init, params)
     moments = placed(moments, meshes.shardings(updater.mesh, moments))
-    step = placed(jax.ShapeDtypeStruct((), jnp.int32), meshes.replicated(updater.mesh))
-    return TrainState(params, moments, step)
+    return TrainState(params, moments)
 
 
 def update_programs(updater: Updater, dims: ModelDims, sizes: Sizes) -> Iterator[Program]:

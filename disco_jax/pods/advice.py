@@ -1,0 +1,75 @@
+"""What to change in a configuration whose programs do not fit."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from disco_jax.model.dims import ModelDims
+from disco_jax.pods.chips import GIB
+from disco_jax.pods.compiling import Report
+
+ROLLOUT = ("load", "prefill", "decode", "slide")
+
+
+class Settings(NamedTuple):
+    """The keys of a configuration that memory hangs on, and the mesh it got."""
+
+    mesh: tuple[int, int, int]
+    rows: int
+    remat: str
+    head_chunk: int
+    slots: int
+    weights: float  # bytes of the sampler's copy on one device
+    slot: float  # bytes of one slot's cache
+
+
+def suggest(reports: Sequence[Report], settings: Settings, dims: ModelDims) -> list[str]:
+    """One sentence for each half of a step that does not fit, cheapest remedy first."""
+    tight = [r for r in reports if not r.fits]
+    found = []
+    update = [r for r in tight if r.program not in ROLLOUT]
+    if update:
+        worst = max(update, key=lambda r: r.needed)
+        found.append(f"{worst.program}: {_update(settings, dims)} ({_by_how_much(worst)})")
+    rollout = [r for r in tight if r.program in ROLLOUT]
+    if rollout:
+        worst = max(rollout, key=lambda r: r.needed)
+        found.append(f"{worst.program}: {_rollout(worst, settings)} ({_by_how_much(worst)})")
+    return found
+
+
+def _by_how_much(report: Report) -> str:
+    over = (report.needed - report.available) / GIB
+    return f"{over:.1f} GiB too much of {report.available / GIB:.1f} GiB"
+
+
+def _update(settings: Settings, dims: ModelDims) -> str:
+    data, fsdp, tensor = settings.mesh
+    if settings.remat != "full":
+        return "--config.model.remat=full"
+    if settings.rows > data * fsdp:
+        return f"--config.packing.rows={data * fsdp}: one row per device, the least there can be"
+    if settings.head_chunk > 256:
+        return "--config.packing.head_chunk=256"
+    if data > 1:
+        return f"--config.mesh='(1, {data * fsdp}, {tensor})': states sharded further"
+    if dims.kv_heads % (2 * tensor) == 0 and fsdp % 2 == 0:
+        rows = data * fsdp // 2
+        return f"--config.mesh='({data}, {fsdp // 2}, {2 * tensor})' --config.packing.rows={rows}"
+    return "more devices, or devices of more memory"
+
+
+def _rollout(report: Report, settings: Settings) -> str:
+    data, fsdp, _ = settings.mesh
+    replicas = data * fsdp
+    here = settings.slots // replicas
+    if settings.weights > report.available / 2:
+        return (
+            f"the sampler keeps a whole copy of the weights ({settings.weights / GIB:.1f} GiB) on"
+            " every device: devices of more memory"
+        )
+    over = report.needed - report.available
+    copies = 2 if report.program == "slide" else 1
+    fewer = here - max(1, round(over / max(settings.slot, 1) / copies + 0.5))
+    if fewer >= 1:
+        return f"--config.rollout.slots={fewer * replicas}"
+    return "more devices, or --config.rollout.max_tokens lower"
