@@ -4,19 +4,18 @@ TPUs need the libtpu package, GPUs the CUDA plugin of jax and NVIDIA's ptxas; ne
 accelerator. Devices from here can be compiled for and nothing else.
 """
 
-import glob
 import importlib.util
 import math
 import os
-import pathlib
 import re
 from typing import Any, NamedTuple
 
 from jax.experimental import topologies
 
+from disco_jax.pods import gpus
 from disco_jax.pods.chips import CHIPS, Chip
+from disco_jax.pods.gpus import Unavailable
 
-GPUS_PER_HOST = 8
 _LIBTPU_NAMES = {"v5p": "v5"}
 # 3D tori have two cores per chip, which the compiler presents as one device.
 _LIBTPU_OPTIONS = {"v5p": {"chip_config_name": "megacore", "chips_per_host_bounds": (2, 2, 1)}}
@@ -42,10 +41,6 @@ class Target(NamedTuple):
         return len(self.devices) // self.slices
 
 
-class Unavailable(RuntimeError):
-    """A package or a tool is missing that compiling for this target needs."""
-
-
 def find(name: str, slices: int = 1) -> Target:
     """The target of a name and a number of slices.
 
@@ -66,7 +61,14 @@ def find(name: str, slices: int = 1) -> Target:
         )
     kind, shape = match[1], [int(n) for n in match[2].split("x")]
     if kind.startswith("h"):
-        return _gpus(name, kind, shape, slices)
+        each = gpus.PER_HOST
+        if slices != 1 or len(shape) > 2 or (len(shape) == 2 and shape[1] != each):
+            raise ValueError(
+                f"topology={name!r}, slices={slices}: GPUs are N or HOSTSx{each}, in one slice"
+            )
+        hosts = shape[0] if len(shape) == 2 else max(1, shape[0] // each)
+        found = gpus.devices(name, CHIPS[kind], hosts, math.prod(shape) // hosts)
+        return Target(name, CHIPS[kind], found, hosts)
     label = f"{slices} x {name}" if slices > 1 else name
     return Target(label, CHIPS[kind], _tpus(name, kind, shape, slices), slices)
 
@@ -90,48 +92,3 @@ def _tpus(name: str, kind: str, shape: list[int], slices: int) -> list[Any]:
     except Exception as error:  # jax raises its own runtime errors, and plain ones
         raise ValueError(f"topology={name!r}: {str(error).splitlines()[0]}") from error
     return list(description.devices)
-
-
-# What XLA needs to know of an H200 (the H100's figures in XLA's own tests, with the memory's).
-_TARGET = pathlib.Path(__file__).with_name("hopper.textproto")
-
-
-def _gpus(name: str, kind: str, shape: list[int], slices: int) -> Target:
-    count = math.prod(shape)
-    if slices != 1 or len(shape) > 2 or (len(shape) == 2 and shape[1] != GPUS_PER_HOST):
-        raise ValueError(
-            f"topology={name!r}, slices={slices}: GPUs are N or HOSTSx{GPUS_PER_HOST}, one slice"
-        )
-    hosts = max(1, count // GPUS_PER_HOST)
-    if importlib.util.find_spec("jax_cuda13_plugin") is None:
-        raise Unavailable(f"topology={name!r} needs jax's CUDA plugin: pip install -e '.[cuda]'")
-    cuda = _cuda_folder()
-    if cuda is None:
-        raise Unavailable(f"topology={name!r} needs ptxas and libdevice: set CUDA_HOME to a CUDA")
-    _register_cuda(cuda)
-    chip = CHIPS[kind]
-    text = _TARGET.read_text().format(memory=int(chip.memory), rate=int(chip.memory_rate))
-    try:
-        description = topologies.get_topology_desc(
-            platform="cuda", target_config=text, topology=f"1x{hosts}x{count // hosts}"
-        )
-    except Exception as error:
-        raise ValueError(f"topology={name!r}: {str(error).splitlines()[0]}") from error
-    return Target(name, chip, list(description.devices), hosts)
-
-
-def _cuda_folder() -> pathlib.Path | None:
-    for folder in (os.environ.get("CUDA_HOME", ""), "/usr/local/cuda", *glob.glob("/opt/cuda*")):
-        if folder and (pathlib.Path(folder) / "bin/ptxas").exists():
-            return pathlib.Path(folder)
-    return None
-
-
-def _register_cuda(cuda: pathlib.Path) -> None:
-    """Makes the CUDA compiler known to a jax that runs on CPU."""
-    from jax._src import xla_bridge  # nothing public registers a plug-in of another platform
-
-    flags = f"--xla_gpu_cuda_data_dir={cuda} --xla_gpu_autotune_level=0"
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-    xla_bridge.discover_pjrt_plugins()
