@@ -17,6 +17,7 @@ def get_config(method: str = "disco_logl"):
     c.model.path = "arithmetic"
     c.model.dtype = "float32"
     c.model.remat = "none"
+    c.model.scan = False
     c.data.train = "arithmetic(split='train', size=4096, levels=(1, 2, 3, 4), digits=2)"
     c.data.heldout = "arithmetic(split='heldout', size=200, levels=(1, 2, 3, 4), digits=2)"
     c.data.suffix = ""

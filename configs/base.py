@@ -26,6 +26,8 @@ def get_config(method: str = "disco_logl") -> ml_collections.ConfigDict:
     c.model.path = ""  # folder in Hugging Face layout, or the name of an embedded model
     c.model.dtype = "bfloat16"  # of activations and matrices; masters and losses are float32
     c.model.remat = "full"  # none | dots | full: what the backward pass keeps
+    c.model.attention = "auto"  # auto | xla | splash (TPU) | triton (GPU): model/attention.py
+    c.model.scan = True  # one compiled layer for all; False runs faster on CPU, compiles longer
 
     c.data = ml_collections.ConfigDict()
     c.data.train = "arithmetic(split='train', size=4096)"  # data/questions.py
@@ -75,11 +77,12 @@ def get_config(method: str = "disco_logl") -> ml_collections.ConfigDict:
     c.optimizer.eps = 1e-8
     c.optimizer.weight_decay = 0.01  # on every parameter
     c.optimizer.clip_norm = 1.0  # global norm
+    c.optimizer.offload = False  # moments wait in host memory between updates
 
     c.packing = ml_collections.ConfigDict()
     c.packing.row_tokens = 9216  # L, of a packed row; at least prompt_tokens + max_tokens - 1
-    c.packing.rows = 8  # B, of a micro-batch, over all devices
-    c.packing.head_chunk = 1024  # tokens whose logits exist at once
+    c.packing.rows = 1  # of a micro-batch, on each device of data x fsdp; B is their product
+    c.packing.head_chunk = 1024  # tokens of a device whose logits exist at once
 
     c.mesh = (1, -1, 1)  # data, fsdp, tensor; -1 takes the devices that are left
 

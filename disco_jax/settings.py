@@ -9,11 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from disco_jax.command import UserError
+from disco_jax.model import attention, transformer
 
 Check = tuple[str, Callable[[Any], bool], str]
-
-DTYPES = ("float32", "bfloat16")
-REMATS = ("none", "dots", "full")
 
 
 def _at_least(least: float) -> tuple[Callable[[Any], bool], str]:
@@ -37,8 +35,9 @@ CHECKS: list[Check] = [
     ("questions", *_at_least(1)),
     ("responses", lambda n: n >= 2, "at least 2: an objective compares responses to a question"),
     ("minibatches", *_at_least(1)),
-    ("model.dtype", *_one_of(*DTYPES)),
-    ("model.remat", *_one_of(*REMATS)),
+    ("model.dtype", *_one_of("float32", "bfloat16")),
+    ("model.remat", *_one_of(*transformer.REMAT)),
+    ("model.attention", *_one_of("auto", *attention.BACKENDS)),
     ("data.template", *_one_of("auto", "chat", "raw")),
     ("data.think", *_one_of("template", "open", "none")),
     ("data.prompt_tokens", *_at_least(1)),

@@ -13,8 +13,8 @@ from disco_jax.answers import Evaluator, Sampler
 from disco_jax.command import UserError
 from disco_jax.data import prompts
 from disco_jax.data.prompts import Tokenizer
+from disco_jax.model import attention, weights
 from disco_jax.model import mesh as meshes
-from disco_jax.model import weights
 from disco_jax.model.dims import ModelDims
 from disco_jax.objective.objective import Objective, make_objective
 from disco_jax.reward import Grader
@@ -200,28 +200,33 @@ def make_updater(config: Any, model: Model, objective: Objective, mesh: Mesh) ->
         config.responses,
         config.rollout.max_tokens,
     )
+    packing, optimizer = config.packing, dict(config.optimizer)
     longest = config.data.prompt_tokens + config.rollout.max_tokens - 1
-    certain = config.packing.rows * (config.packing.row_tokens // longest)
-    passes = Passes(
-        model.dims,
-        mesh,
-        shape=shape,
-        temperature=config.rollout.temperature,
-        dtype=jnp.dtype(config.model.dtype),
-        remat=config.model.remat,
-        chunk=config.packing.head_chunk,
-    )
-    gradient = Gradient(passes, objective, single=certain >= shape[0] * shape[1])
-    ref_params = None
-    if objective.needs_ref:
-        ref_params = placed_weights(model, mesh)
+    rows = packing.rows * mesh.shape["data"] * mesh.shape["fsdp"]
+    certain = rows * (packing.row_tokens // longest)
     try:
+        passes = Passes(
+            model.dims,
+            mesh,
+            shape=shape,
+            temperature=config.rollout.temperature,
+            dtype=jnp.dtype(config.model.dtype),
+            remat=config.model.remat,
+            scan=config.model.scan,
+            attention=attention.choose_backend(
+                config.model.attention, model.dims, packing.row_tokens, mesh
+            ),
+            chunk=packing.head_chunk,
+        )
+        gradient = Gradient(passes, objective, single=certain >= shape[0] * shape[1])
+        offload = optimizer.pop("offload")
         return Updater(
             gradient,
-            make_optimizer(**config.optimizer),
-            row_tokens=config.packing.row_tokens,
-            rows=config.packing.rows,
-            ref_params=ref_params,
+            make_optimizer(**optimizer),
+            row_tokens=packing.row_tokens,
+            rows=rows,
+            ref_params=placed_weights(model, mesh) if objective.needs_ref else None,
+            offload=offload,
         )
     except ValueError as error:
         raise UserError(f"config.{error}") from error

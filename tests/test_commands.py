@@ -40,7 +40,7 @@ MISTAKES = {
     "--config.reward.policy=maths": "config.reward",
     "--config.mesh=(3, 3, 3)": "must multiply to the 8 devices",
     "--config.rollout.slots=6": "config.rollout.slots=6 must be a multiple",
-    "--config.packing.rows=6": "config.packing.rows=6 must be a multiple",
+    "--config.model.attention=splash": "needs a TPU, the devices are cpu",
     "--confg=3": "Unknown command line flag 'confg'",
     "extra": "unexpected argument 'extra'",
 }

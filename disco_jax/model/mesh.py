@@ -15,6 +15,7 @@ from jax.sharding import PartitionSpec as P
 
 AXES = ("data", "fsdp", "tensor")
 ROWS = P(("data", "fsdp"))  # the leading axis of a micro-batch
+HOST_MEMORY = "pinned_host"
 
 # Last component of the parameter's path -> spec. Leaves under `layers` have a leading layer axis.
 SPECS = {
@@ -78,12 +79,16 @@ def _arrange(sizes: tuple[int, ...], devices: list) -> np.ndarray:
     )
 
 
-def shardings(mesh: Mesh, tree: Any) -> Any:
+def shardings(mesh: Mesh, tree: Any, *, on_host: bool = False) -> Any:
     """A NamedSharding for every leaf of a tree whose paths end in parameter names.
 
     Works for parameters and for the optimizer's moments alike; leaves with other names (step
     counts) are replicated. An axis that does not divide its dimension is left out of the spec.
+
+    Args:
+      on_host: in the pinned memory of the devices' hosts instead of on the devices.
     """
+    memory = HOST_MEMORY if on_host else None
 
     def one(path: tuple, leaf: Any) -> NamedSharding:
         name = next((k.key for k in reversed(path) if hasattr(k, "key")), None)
@@ -92,9 +97,20 @@ def shardings(mesh: Mesh, tree: Any) -> Any:
             axis if axis and size % mesh.shape[axis] == 0 else None
             for axis, size in zip(spec, np.shape(leaf), strict=False)
         ]
-        return NamedSharding(mesh, P(*sizes))
+        return NamedSharding(mesh, P(*sizes), memory_kind=memory)
 
     return jax.tree_util.tree_map_with_path(one, tree)
+
+
+def check_host_memory(mesh: Mesh) -> None:
+    """Raises ValueError where the mesh's devices cannot reach pinned memory of their host."""
+    device = mesh.devices.flat[0]
+    kinds = [memory.kind for memory in device.addressable_memories()]
+    if HOST_MEMORY not in kinds:
+        raise ValueError(
+            f"optimizer.offload=True: {device.platform} devices have no memory {HOST_MEMORY!r}"
+            f" (only {', '.join(kinds)}); set it to False"
+        )
 
 
 def constrain(mesh: Mesh, tree: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from disco_jax.types import Array, Rollouts
+from disco_jax.types import Array, Mean, Rollouts
 
 
 class MicroBatch(NamedTuple):
@@ -71,6 +71,12 @@ def pack(rollouts: Rollouts, row_tokens: int, rows: int) -> list[MicroBatch]:
         fill[row] = at.stop
     parts = arrays.reshape(5, micros, rows, row_tokens)
     return [MicroBatch(*(parts[a, m] for a in range(5))) for m in range(micros)]
+
+
+def waste(micros: list[MicroBatch]) -> Mean:
+    """The share of padding among all tokens, empty rows of the last micro-batch included."""
+    padding = sum(np.count_nonzero(micro.segment_BL == 0) for micro in micros)
+    return Mean(np.float32(padding), np.float32(sum(micro.segment_BL.size for micro in micros)))
 
 
 def _first_fit(need: np.ndarray, row_tokens: int) -> tuple[np.ndarray, list[int]]:

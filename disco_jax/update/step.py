@@ -18,11 +18,10 @@ from disco_jax.update.passes import Figures
 
 
 class TrainState(NamedTuple):
-    """All that changes in training, and all that a checkpoint holds."""
+    """All that changes in training, and all that a checkpoint holds besides its step."""
 
     params: Any  # float32
     opt_state: Any
-    step: Array  # int32, steps of Algorithm 1 that are complete
 
 
 class Minibatch(NamedTuple):
@@ -32,6 +31,7 @@ class Minibatch(NamedTuple):
     batch: Batch
     old: Figures
     logp_sampler_QNT: Array
+    waste: Mean  # padding among the tokens of the micro-batches
 
 
 class Updater:
@@ -45,15 +45,18 @@ class Updater:
         row_tokens: int,
         rows: int,
         ref_params: Any | None = None,
+        offload: bool = False,
     ):
         """
         Args:
           gradient: its passes fix the mesh and the minibatch's shape (Q, N, T).
           row_tokens, rows: L and B of a micro-batch.
           ref_params: the frozen reference, where the objective needs one.
+          offload: the optimizer's moments wait in host memory between updates.
 
         Raises:
-          ValueError: rows do not divide over the devices.
+          ValueError: rows do not divide over the devices, or the devices have no host memory to
+            offload to.
         """
         self.passes = gradient.passes
         self.mesh = mesh = self.passes.mesh
@@ -62,7 +65,9 @@ class Updater:
             raise ValueError(
                 f"packing.rows={rows} must be a multiple of data x fsdp = {shards} devices"
             )
-        self.gradient, self.optimizer = gradient, optimizer
+        if offload:
+            meshes.check_host_memory(mesh)
+        self.gradient, self.optimizer, self.offload = gradient, optimizer, offload
         self.row_tokens, self.rows, self.ref_params = row_tokens, rows, ref_params
         self._rows, self._everywhere = meshes.rows(mesh), meshes.replicated(mesh)
         self._apply = jax.jit(self._apply_gradient, donate_argnums=0)
@@ -72,8 +77,19 @@ class Updater:
         params = jax.device_put(params, meshes.shardings(self.mesh, params))
         moments = jax.eval_shape(self.optimizer.init, params)
         placed = jax.jit(self.optimizer.init, out_shardings=meshes.shardings(self.mesh, moments))
-        step = jax.device_put(jnp.zeros((), jnp.int32), self._everywhere)
-        return TrainState(params, placed(params), step)
+        return TrainState(params, self._put_away(placed(params)))
+
+    def _put_away(self, opt_state: Any) -> Any:
+        """Moves the moments to where they wait between updates."""
+        if not self.offload:
+            return opt_state
+        return jax.device_put(opt_state, meshes.shardings(self.mesh, opt_state, on_host=True))
+
+    def _fetch(self, opt_state: Any) -> Any:
+        """The inverse of `_put_away`; the activations of the passes are gone by then."""
+        if not self.offload:
+            return opt_state
+        return jax.device_put(opt_state, meshes.shardings(self.mesh, opt_state))
 
     def minibatches(
         self, params: Any, rollouts: Rollouts, reward_QN: np.ndarray, on_policy: bool = True
@@ -94,6 +110,7 @@ class Updater:
         for start in range(0, questions, size):
             part = Rollouts(*(x[start : start + size] for x in rollouts))
             micros = packing.pack(part, self.row_tokens, self.rows)
+            waste = packing.waste(micros)
             micros = jax.device_put(micros, self._rows)
             old = self.passes.figures(params, micros)
             ref = None
@@ -105,7 +122,7 @@ class Updater:
                 (mask_QNT, reward, part.logp_QNT), self._everywhere
             )
             batch = Batch(mask_QNT, reward, old.logp_QNT if on_policy else logp_sampler_QNT, ref)
-            yield Minibatch(micros, batch, old, logp_sampler_QNT)
+            yield Minibatch(micros, batch, old, logp_sampler_QNT, waste)
 
     def update(
         self, state: TrainState, minibatch: Minibatch, known: Figures | None = None
@@ -116,7 +133,9 @@ class Updater:
           known: the minibatch's figures under `state.params`, where they are known already.
         """
         gradient, metrics = self.gradient(state.params, minibatch.micros, minibatch.batch, known)
+        state = state._replace(opt_state=self._fetch(state.opt_state))
         state, optimizer_metrics = self._apply(state, gradient)
+        state = state._replace(opt_state=self._put_away(state.opt_state))
         return state, {**metrics, **optimizer_metrics}
 
     def step(
@@ -142,11 +161,12 @@ class Updater:
             metrics |= _old_metrics(
                 minibatch.old, minibatch.batch.mask_QNT, minibatch.logp_sampler_QNT, on_policy
             )
+            metrics["packing/waste"] = minibatch.waste
             total = {
                 name: total[name].merge(mean) if name in total else mean
                 for name, mean in metrics.items()
             }
-        return state._replace(step=state.step + 1), total
+        return state, total
 
     def _apply_gradient(self, state: TrainState, gradient: Any):
         """AdamW, skipped (state unchanged) where the gradient is not finite."""
@@ -165,7 +185,7 @@ class Updater:
             "optim/grad_norm": Mean(jnp.where(finite, norm, 0.0), finite.astype(jnp.float32)),
             "optim/skipped": Mean(1 - finite.astype(jnp.float32), one),
         }
-        return TrainState(params, opt_state, state.step), metrics
+        return TrainState(params, opt_state), metrics
 
 
 @functools.partial(jax.jit, static_argnames="on_policy")

@@ -5,7 +5,6 @@ import pathlib
 import shutil
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -29,7 +28,7 @@ def make_state(tiny, scale=1.0, shape=(1, 1, 1)):
     mesh = meshes.make_mesh(shape, jax.devices()[: np.prod(shape)])
     params = jax.tree.map(lambda x: x * scale, params)
     opt_state = optax.adam(1e-3).init(params)
-    tree = TrainState(params, opt_state, jnp.int32(scale))
+    tree = TrainState(params, opt_state)
     return jax.device_put(tree, meshes.shardings(mesh, tree))
 
 
