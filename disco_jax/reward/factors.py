@@ -7,6 +7,7 @@ from disco_jax.reward.atoms import ACCENTS, COMMAND_ATOMS, CONSTANTS, FRACTIONS,
 from disco_jax.reward.tree import Node, Unreadable, node, sym
 from disco_jax.reward.words import HEDGES, unit_key
 
+_AFTER_BRACKET = frozenset({"mod", "bmod", "pmod", "or", "base"})  # no factor begins `(mod 9)`
 PART = re.compile(r"[A-Ha-h]|[ivx]{1,3}")  # the names of parts of an answer
 
 
@@ -32,7 +33,7 @@ class Factors(Atoms):
         if token.kind == "op":
             if token.text == "|":
                 return self.bars == 0
-            if self.ahead(1).text.lower() in ("mod", "bmod", "pmod", "or") or self.starts_part():
+            if self.ahead(1).text.lower() in _AFTER_BRACKET or self.starts_part():
                 return False
             return token.text == "(" or (token.text == "[" and not self.closes_half_open())
         if token.kind == "cmd" and functions.is_unit_command(self):

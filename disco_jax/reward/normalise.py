@@ -73,6 +73,14 @@ _FOR_ALL = re.compile(
 _UNEQUAL = re.compile(r"(?<=\s)!=")
 _DOUBLED = re.compile(r"\\\\(?=[A-Za-z{}])")  # a backslash escaped once too often
 _CHOOSE = re.compile(r"(?:\{\}\s*)?[_^]\s*\{?(\d+)\}?\s*(?:\\mathrm\s*\{C\}|C)\s*_\s*\{?(\d+)\}?")
+_SLANTED = re.compile(  # {}^{3}/_{4}
+    r"(?<![\w)}\]])(?:\{\}\s*)?\^\s*\{?(\d+)\}?\s*(?:\\!\s*)*/\s*(?:\\!\s*)*_\s*\{?(\d+)\}?"
+)
+_DIGITS_IN_TEXT = re.compile(  # \text{2A}_{16}, 2\mathrm{A}_{16}; not \mathrm{C}_{2}
+    r"(?:(?<=\d)|(?=\\[a-z]+\s*\{\s*[A-F]*\d))"
+    r"\\(?:text|math)(?:rm|tt|bf|sf|it)?\s*\{\s*([0-9A-F]+)\s*\}(?=\s*_)"
+)
+_BRACKETED_DIGITS = re.compile(r"(?<![\w}])\(\s*([A-F]*\d[0-9A-F]*)\s*\)(?=\s*_\s*\{?\s*\d)")
 _CLOCK = re.compile(r"\b([ap])\.\s?m\b\.?", re.IGNORECASE)
 
 
@@ -87,6 +95,8 @@ def clean(text: str) -> str:
     text = _COMMENT.sub("", text)
     text = _FOR_ALL.sub("", text)
     text = _ELLIPSIS.sub(r"\\approx \1", text)
+    text = _SLANTED.sub(r"\\frac{\1}{\2}", text)
+    text = _BRACKETED_DIGITS.sub(r"\1", _DIGITS_IN_TEXT.sub(r"\1", text))
     text = _CHOOSE.sub(r"\\binom{\1}{\2}", text.replace("\\colon", ":"))
     text = _UNEQUAL.sub(r"\\ne ", text)
     if "\\begin" not in text:

@@ -22,6 +22,7 @@ import re
 from disco_jax.reward.verdict import Outcome
 
 MAX_ANSWER = 4_000
+MAX_DEPTH = 12  # of braces: the library reads the content of an accent twice at every level
 _UNITS = (
     "degree cm centimeter meter mile second minute hour day week month year foot feet inch yard"
 ).split()
@@ -191,6 +192,8 @@ def _plain(text: str) -> str:
     from pylatexenc.latex2text import LatexNodes2Text
 
     text = text.replace("\\tfrac", "\\frac").replace("\\dfrac", "\\frac")
+    if _depth(text) > MAX_DEPTH:
+        return text
     try:
         plain = LatexNodes2Text().latex_to_text(text.replace("\\frac", " \\frac"))
     except Exception:  # the library's own errors have no common class; the text stays as it is
@@ -198,6 +201,15 @@ def _plain(text: str) -> str:
     for sign, name in (("√", "sqrt"), ("π", "pi"), ("∞", "inf"), ("∪", "U"), ("·", "*")):
         plain = plain.replace(sign, name)
     return plain.replace("×", "*").strip()
+
+
+def _depth(text: str) -> int:
+    """The deepest nesting of braces."""
+    level = deepest = 0
+    for brace in re.findall("[{}]", text):
+        level += 1 if brace == "{" else -1
+        deepest = max(deepest, level)
+    return deepest
 
 
 def _components(text: str) -> list[str]:

@@ -155,9 +155,12 @@ class Reader(Factors):
         return operator
 
     def ratio(self) -> Node:
-        """`a:b:c`, a time of day, or just a set expression."""
+        """`a:b:c`, `a to b`, a time of day, or just a set expression."""
         first_token = self.peek()
         first = self.sets()
+        if first.op == "num" and self.peek() == ("word", "to", 2, None):
+            self.take()
+            return node("ratio", first, self.number_atom())
         if not (self.starts(":") and not self.in_set):
             return first
         parts, tokens = [first], [first_token]

@@ -104,7 +104,17 @@ def name_of(side: Node) -> str | None:
     if side.op == "seq":
         names = [name_of(item) for item in side.args[2:]]
         return None if None in names else ",".join(names)
-    return _geometric_name(side)
+    return _derivative_name(side) or _geometric_name(side)
+
+
+def _derivative_name(side: Node) -> str | None:
+    """`dy/dx`."""
+    if side.op != "div" or any(part.op != "mul" for part in side.args):
+        return None
+    parts = [part.args for part in side.args]
+    if any(len(part) != 2 or part[0].args != ("d",) or part[1].op != "sym" for part in parts):
+        return None
+    return f"d{parts[0][1].args[0]}/d{parts[1][1].args[0]}"
 
 
 def _geometric_name(side: Node) -> str | None:

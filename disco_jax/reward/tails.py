@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from disco_jax.reward import brackets
 from disco_jax.reward.tokens import Token
 from disco_jax.reward.tree import Node, Unreadable, node, num
 from disco_jax.reward.words import (
@@ -31,6 +32,9 @@ def with_tail(reader: "Reader", value: Node) -> Node:
         if token.text == "%" or (token.kind in ("word", "run") and token.text.lower() in PERCENT):
             reader.take()
             value = node("percent", value)
+        elif (steps := _base_ahead(reader)) and value.op == "num":
+            reader.skip(steps[0])
+            value = brackets.in_base(value, steps[1])
         elif token.kind in ("word", "run") and token.text.lower() in MULTIPLIERS:
             reader.take()
             value = _multiplied(value, MULTIPLIERS[token.text.lower()])
@@ -52,11 +56,23 @@ def _multiplied(value: Node, factor: int) -> Node:
     return node("mul", value, num(factor))
 
 
+def _base_ahead(reader: "Reader") -> tuple[int, str] | None:
+    """(tokens, base) of `base 2`, `in base two`, `(base 8)`; None where nothing of it is ahead."""
+    start = 1 if reader.starts("(") else 0
+    steps = start + (reader.ahead(start).text.lower() == "in")
+    if reader.ahead(steps).text.lower() != "base":
+        return None
+    closes = not start or reader.ahead(steps + 2).text == ")"
+    return (steps + 2 + start, reader.ahead(steps + 1).text.lower()) if closes else None
+
+
 def _is_unit_word(reader: "Reader") -> bool:
     from disco_jax.reward import functions
 
     token = reader.peek()
     if token.kind == "word":
+        if token.text == "to" and reader.ahead(1).kind == "num":
+            return False  # a ratio: 3 to 4
         return token.text.lower() not in CONNECTIVES and reader.ahead(1).text not in ("=", ":")
     if token.kind == "cmd":
         return functions.is_unit_command(reader)
@@ -104,6 +120,9 @@ def read_unit(reader: "Reader") -> UnitKey:
             elif low not in NO_UNIT:
                 parts += _parts(token.text, sign, pending)
                 pending = 1
+            elif reader.starts("^"):  # units^2
+                reader.take()
+                reader.exponent()
         elif not parts and token.kind == "cmd":
             parts += _command_parts(reader)
         elif parts and token.text == "^" and token.kind == "op":

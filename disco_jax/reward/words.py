@@ -127,7 +127,7 @@ _PHRASES = {
         "there are no real solutions", "no such number", "no such numbers", "no such",
         "there is no such", "there are no such", "none exists", "empty set", "no answer",
         "no integer solution", "no integer solutions", "no roots", "no real roots", "null set",
-        "has no solution", "has no solutions", "no possible value", "no possible values",
+        "has no solution", "has no solutions", "no possible value", "no possible values", "none",
     ),
     "reals": (
         "all real numbers", "all reals", "all real", "set of all real numbers", "real numbers",

@@ -1,9 +1,11 @@
 """The labelled answers, the hostile ones, and the golds of the six benchmarks."""
 
+import asyncio
 import collections
 import json
 import os
 import pathlib
+import threading
 
 import pytest
 
@@ -15,20 +17,34 @@ HERE = pathlib.Path(__file__).parent
 BENCHMARKS = HERE.parents[2] / "shared" / "benchmarks"
 
 
-def lines(name):
-    return [json.loads(line) for line in (HERE / "data" / name).read_text().splitlines()]
+LABELLED = ("labelled.jsonl", "own.jsonl")  # own: written before the grader was run on them
+HOSTILE = ("attack.jsonl", "own_attack.jsonl")
 
 
-def test_labelled_answers():
+def lines(*names):
+    texts = [(HERE / "data" / name).read_text() for name in names]
+    return [json.loads(line) for text in texts for line in text.splitlines()]
+
+
+def pairs(cases):
+    for case in cases:
+        answer = case.get("answer")
+        yield grade.text_of(case["response"]) if answer is None else boxed(answer), case["gold"]
+
+
+@pytest.fixture(scope="module")
+def found():
+    """The verdicts of all sets, from the main thread."""
+    with Grader(memory_mib=512) as grader:
+        return grader.grade(pairs(lines(*LABELLED, *HOSTILE)))
+
+
+def test_labelled_answers(found):
     """Clear labels at least 0.99, no false positive; every class at least 0.95; the debatable
     ones by the conventions of `compare`."""
-    cases = lines("labelled.jsonl")
-    responses = [c["response"] if "response" in c else boxed(c["answer"]) for c in cases]
-    with Grader() as grader:
-        found = grader.grade(zip(responses, (c["gold"] for c in cases), strict=True))
     right, total = collections.Counter(), collections.Counter()
     paid = []
-    for case, verdict in zip(cases, found, strict=True):
+    for case, verdict in zip(lines(*LABELLED), found, strict=False):
         total[case["class"]] += 1
         right[case["class"]] += verdict.reward == case["expected"]
         if verdict.reward > case["expected"]:
@@ -40,18 +56,42 @@ def test_labelled_answers():
 
 
 @pytest.mark.multiprocess
-def test_hostile_answers():
+def test_hostile_answers(found):
     """As labelled, none stopped by a bound, no code run, and the process right afterwards."""
-    cases = lines("attack.jsonl")
+    cases = lines(*HOSTILE)
+    verdicts = found[-len(cases) :]
     health = [("5", "5", 1), ("6", "5", 0), ("x+1", "1+x", 1), ("x+1", "x+2", 0)]
-    with Grader(workers=1, memory_mib=512) as grader:
-        verdicts = grader.grade((grade.text_of(case["response"]), case["gold"]) for case in cases)
+    with Grader(workers=1) as grader:
         after = grader.grade((boxed(answer), gold) for answer, gold, _ in health)
     wrong = [c["id"] for c, v in zip(cases, verdicts, strict=True) if v.reward != c["expected"]]
     assert wrong == []
     assert {v.reason for v in verdicts} & {"timeout", "memory", "crash"} == set()
     assert [v.reward for v in after] == [expected for *_, expected in health]
     assert not os.path.exists(grade.CANARY)
+
+
+def in_thread(grader, given):
+    verdicts = []
+    thread = threading.Thread(target=lambda: verdicts.extend(grader.grade(given)))
+    thread.start()
+    thread.join()
+    return verdicts
+
+
+def in_asyncio(grader, given):
+    async def gather():
+        return await asyncio.gather(*(asyncio.wrap_future(grader.submit(*p)) for p in given))
+
+    return asyncio.run(gather())
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("place", [in_thread, in_asyncio])
+def test_same_verdicts_everywhere(found, place):
+    """A fresh grader, so nothing is remembered: rewards and reasons as from the main thread."""
+    with Grader(memory_mib=512) as grader:
+        there = place(grader, pairs(lines(*LABELLED, *HOSTILE)))
+    assert [v[:2] for v in there] == [v[:2] for v in found]
 
 
 @pytest.mark.skipif(not BENCHMARKS.exists(), reason=f"no benchmark files at {BENCHMARKS}")
