@@ -114,15 +114,22 @@ def test_difficulty_filter_keeps_what_was_not_measured():
 )
 def test_kept_and_dropped_add_up_in_order(problems, limit):
     questions = [question(p, name=str(i)) for i, p in enumerate(problems)]
-    kept, dropped = filters.clean(
-        questions, encode=list, limit=limit, check=digits_only, benchmarks=[question(LONG)]
+    parts = (
+        filters.duplicates,
+        functools.partial(filters.overlap, benchmarks=[question(LONG)]),
+        functools.partial(filters.ungradable, check=digits_only),
+        functools.partial(filters.too_long, encode=list, limit=limit),
     )
+    kept, dropped = questions, []
+    for part in parts:
+        kept, more = part(kept)
+        dropped += more
     assert sorted([int(q.id) for q in kept] + [int(d.where) for d in dropped]) == list(
         range(len(problems))
     )
     assert [int(q.id) for q in kept] == sorted(int(q.id) for q in kept)
-    again, none = filters.clean(kept, encode=list, limit=limit, benchmarks=[question(LONG)])
-    assert again == kept and none == []
+    for part in parts:
+        assert part(kept) == (kept, [])
 
 
 def test_report_counts_kinds_and_names_examples():
