@@ -132,7 +132,7 @@ def _reports(
     rows, length = config.packing.rows, config.packing.row_tokens
     state = programs.train_state(updater, dims)
     halves = (
-        (programs.update_programs(updater, dims, sizes), rows * length // (data * fsdp)),
+        (programs.update_programs(updater, dims, sizes), rows * length),
         (programs.rollout_programs(engine, dims, sizes, state), 0),
     )
     wanted = {name.strip() for name in only.split(",") if name.strip()}

@@ -46,15 +46,14 @@ def _update(settings: Settings, dims: ModelDims) -> str:
     data, fsdp, tensor = settings.mesh
     if settings.remat != "full":
         return "--config.model.remat=full"
-    if settings.rows > data * fsdp:
-        return f"--config.packing.rows={data * fsdp}: one row per device, the least there can be"
+    if settings.rows > 1:
+        return f"--config.packing.rows={settings.rows // 2}"
     if settings.head_chunk > 256:
         return "--config.packing.head_chunk=256"
     if data > 1:
         return f"--config.mesh='(1, {data * fsdp}, {tensor})': states sharded further"
     if dims.kv_heads % (2 * tensor) == 0 and fsdp % 2 == 0:
-        rows = data * fsdp // 2
-        return f"--config.mesh='({data}, {fsdp // 2}, {2 * tensor})' --config.packing.rows={rows}"
+        return f"--config.mesh='({data}, {fsdp // 2}, {2 * tensor})'"
     return "more devices, or devices of more memory"
 
 
