@@ -31,7 +31,8 @@ BENCHMARKS: dict[str, Benchmark] = {  # in the column order of the paper's table
         "amc.parquet",
         83,
         "the file named AMC 2023 holds 43 problems of the AMC 12 of 2022 and 40 of 2023, while the "
-        "training set holds AMC problems from before 2023: check their overlap (filters.overlap)",
+        "training set holds AMC problems from before 2023: with config.data.benchmarks set, "
+        "training drops what overlaps",
     ),
     "minerva": Benchmark(
         "Minerva", "minerva.parquet", 272, "a list of golds means that any of them is accepted"

@@ -69,7 +69,7 @@ def resume(path: str | os.PathLike[str], head: Mapping[str, Any]) -> Saved:
     if found != dict(head):
         raise ValueError(
             f"{file}: holds another evaluation: {_difference(found, head)}. "
-            "Give another file or move this one away"
+            "Give it another name (--name) or move that one away"
         )
     if len(whole) < len(data):
         os.truncate(file, len(whole))
