@@ -25,6 +25,7 @@ ROOMS = {
     "rollout": {"types", "model"},
     "update": {"types", "model", "objective"},
     "eval": {"types", "data", "rollout", "reward"},
+    "pods": {"types", "model", "rollout", "update"},
     "report": {"types"},
 }
 # An outside package comes in only through these places (path prefixes below disco_jax/).
