@@ -9,7 +9,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "disco_jax"
 
-COMMANDS = {"train", "sample", "serve", "evaluate", "grade", "doctor"}
+COMMANDS = {"train", "sample", "serve", "evaluate", "grade", "doctor", "compile_check"}
 DOOR_OF_A_COMMAND = "objective/check.py"  # its path is what users type; what it runs is in golden/
 # What the commands share; like them, it may import every room.
 SHARED = {"command", "settings", "setup", "datasets", "answers", "workdir", "policy", "replay"}
