@@ -28,6 +28,9 @@ def get_config(method: str = "disco_logl") -> ml_collections.ConfigDict:
     c.model.remat = "full"  # none | dots | full: what the backward pass keeps
     c.model.attention = "auto"  # auto | xla | splash (TPU) | triton (GPU): model/attention.py
     c.model.scan = True  # one compiled layer for all; False runs faster on CPU, compiles longer
+    c.model.lora_rank = 0  # above 0: trains low-rank adapters, the model itself stays as it is
+    c.model.lora_alpha = 32.0  # adapters are scaled by alpha / rank
+    c.model.lora_targets = ("q", "k", "v", "o", "gate", "up", "down")  # matrices with an adapter
 
     c.data = ml_collections.ConfigDict()
     c.data.train = "arithmetic(split='train', size=4096)"  # data/questions.py

@@ -38,6 +38,8 @@ CHECKS: list[Check] = [
     ("model.dtype", *_one_of("float32", "bfloat16")),
     ("model.remat", *_one_of(*transformer.REMAT)),
     ("model.attention", *_one_of("auto", *attention.BACKENDS)),
+    ("model.lora_rank", *_at_least(0)),
+    ("model.lora_alpha", *_positive()),
     ("data.template", *_one_of("auto", "chat", "raw")),
     ("data.think", *_one_of("template", "open", "none")),
     ("data.prompt_tokens", *_at_least(1)),

@@ -16,6 +16,7 @@ from disco_jax.data.prompts import Tokenizer
 from disco_jax.model import attention, weights
 from disco_jax.model import mesh as meshes
 from disco_jax.model.dims import ModelDims
+from disco_jax.model.lora import Lora
 from disco_jax.objective.objective import Objective, make_objective
 from disco_jax.reward import Grader
 from disco_jax.rollout import scheduler
@@ -204,19 +205,25 @@ def make_updater(config: Any, model: Model, objective: Objective, mesh: Mesh) ->
     longest = config.data.prompt_tokens + config.rollout.max_tokens - 1
     rows = packing.rows * mesh.shape["data"] * mesh.shape["fsdp"]
     certain = rows * (packing.row_tokens // longest)
+    policy = config.model
     try:
+        lora = None
+        if policy.lora_rank:
+            lora = Lora(policy.lora_rank, policy.lora_alpha, tuple(policy.lora_targets))
+        needs_ref = objective.needs_ref and lora is None  # adapters are compared with their base
         passes = Passes(
             model.dims,
             mesh,
             shape=shape,
             temperature=config.rollout.temperature,
-            dtype=jnp.dtype(config.model.dtype),
-            remat=config.model.remat,
-            scan=config.model.scan,
+            dtype=jnp.dtype(policy.dtype),
+            remat=policy.remat,
+            scan=policy.scan,
             attention=attention.choose_backend(
-                config.model.attention, model.dims, packing.row_tokens, mesh
+                policy.attention, model.dims, packing.row_tokens, mesh
             ),
             chunk=packing.head_chunk,
+            lora=lora,
         )
         gradient = Gradient(passes, objective, single=certain >= shape[0] * shape[1])
         offload = optimizer.pop("offload")
@@ -225,7 +232,7 @@ def make_updater(config: Any, model: Model, objective: Objective, mesh: Mesh) ->
             make_optimizer(**optimizer),
             row_tokens=packing.row_tokens,
             rows=rows,
-            ref_params=placed_weights(model, mesh) if objective.needs_ref else None,
+            ref_params=placed_weights(model, mesh) if needs_ref else None,
             offload=offload,
         )
     except ValueError as error:

@@ -80,7 +80,7 @@ class Trainer:
         """
         config, Q = self.config, self.config.questions
         sequence = self.order(len(self.train_set), Q, config.seed, step)
-        params = self.engine.load_params(state.params)
+        params = self.engine.load_params(self.updater.merged(state.params))
         asked, parts = 0, []
         for _ in range(1 + config.rollout.refills):
             index_Q = sequence[asked : asked + Q]
@@ -105,7 +105,9 @@ class Trainer:
           folder: for the responses, a file a set; what it holds already is not sampled again.
           say: is told now and then how far a long evaluation is.
         """
-        load = functools.cache(lambda: self.evaluator.load_params(state.params))
+        load = functools.cache(
+            lambda: self.evaluator.load_params(self.updater.merged(state.params))
+        )
         found = {
             name: self.evaluator(
                 load,
@@ -120,7 +122,8 @@ class Trainer:
 
     def export(self, state: TrainState, folder: pathlib.Path) -> None:
         """Writes the policy in Hugging Face layout, its tokenizer beside it."""
-        weights.save(folder, self.model.dims, state.params, tokenizer_from=self.model.folder)
+        params = self.updater.merged(state.params)
+        weights.save(folder, self.model.dims, params, tokenizer_from=self.model.folder)
 
     def _learning_rate(self, step: int) -> float:
         """The rate of a step's last update."""

@@ -37,6 +37,10 @@ SPECS = {
     "up": P(None, "fsdp", "tensor"),
     "down": P(None, "tensor", "fsdp"),
 }
+# Adapters (lora.py) lie like their matrix: A by its rows, B by its columns.
+for _name in ("q", "k", "v", "o", "gate", "up", "down"):
+    _, _rows, _columns = SPECS[_name]
+    SPECS |= {f"{_name}_lora_a": P(None, _rows, None), f"{_name}_lora_b": P(None, None, _columns)}
 
 
 def make_mesh(shape: tuple[int, int, int], devices: list | None = None) -> Mesh:

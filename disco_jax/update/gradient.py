@@ -17,6 +17,7 @@ from typing import Any
 import jax
 
 from disco_jax.model import mesh as meshes
+from disco_jax.model.lora import trained
 from disco_jax.objective.objective import Objective, loss
 from disco_jax.types import Batch, Metrics
 from disco_jax.update.packing import MicroBatch
@@ -41,7 +42,7 @@ class Gradient:
         """The gradient of the loss over the whole minibatch, and the objective's metrics.
 
         Args:
-          params: float32.
+          params: float32; or with adapters (`lora.Adapted`), to which the gradient belongs then.
           micros: the packed minibatch.
           batch: what the objective needs of it.
           figures: of these very parameters, where they are known (the first minibatch after
@@ -65,7 +66,9 @@ class Gradient:
         return Figures(slopes.logp_QNT, entropy, None), metrics
 
     def _whole_gradient(self, params, micro: MicroBatch, batch: Batch):
-        def value(params):
-            return self._loss(self.passes.score(params, micro, self.passes.empty()), batch)
+        part, whole = trained(params)
 
-        return jax.grad(value, has_aux=True)(params)
+        def value(part):
+            return self._loss(self.passes.score(whole(part), micro, self.passes.empty()), batch)
+
+        return jax.grad(value, has_aux=True)(part)

@@ -16,6 +16,7 @@ from jax.sharding import Mesh
 from disco_jax.model import logprobs, transformer
 from disco_jax.model import mesh as meshes
 from disco_jax.model.dims import ModelDims
+from disco_jax.model.lora import Adapted, Lora, attach, trained
 from disco_jax.types import Array
 from disco_jax.update.packing import MicroBatch
 
@@ -43,6 +44,7 @@ class Passes:
         chunk: int,
         scan: bool = True,
         attention: str = "xla",
+        lora: Lora | None = None,
     ):
         """
         Args:
@@ -50,16 +52,18 @@ class Passes:
           temperature: divides the logits.
           dtype, remat, scan, attention: see `transformer.hidden_states`.
           chunk: tokens per chunk of the output head, see `logprobs.token_stats`.
+          lora: the size of the adapters, where parameters are `lora.Adapted`.
 
         Raises:
           ValueError: the mesh cannot split the vocabulary.
         """
         logprobs.check_vocabulary(dims.vocab, mesh)
-        self.shape, self.mesh = shape, mesh
+        self.shape, self.mesh, self.dtype, self.lora = shape, mesh, dtype, lora
         self._forward = functools.partial(
             _forward,
             dims=dims,
             mesh=mesh,
+            lora=lora,
             padding=math.prod(shape),
             temperature=temperature,
             chunk=chunk,
@@ -68,7 +72,7 @@ class Passes:
         everywhere = meshes.replicated(mesh)
         self._zeros = jax.jit(self.empty, out_shardings=everywhere)
         self._zeros_like = jax.jit(
-            lambda tree: meshes.constrain(mesh, jax.tree.map(jnp.zeros_like, tree))
+            lambda params: meshes.constrain(mesh, jax.tree.map(jnp.zeros_like, trained(params)[0]))
         )
         self._score = jax.jit(self.score, donate_argnames="figures", out_shardings=everywhere)
         self._pull_back = jax.jit(
@@ -96,7 +100,7 @@ class Passes:
         return figures
 
     def pull_back(self, params: Any, micros: Sequence[MicroBatch], slopes: Figures) -> Any:
-        """The gradient with respect to the parameters of a scalar whose slopes are given.
+        """The gradient of a scalar whose slopes are given; with adapters, theirs only.
 
         Args:
           slopes: d scalar / d figures; None where the scalar does not depend on a figure.
@@ -107,8 +111,10 @@ class Passes:
         return total
 
 
-def _forward(params, micro: MicroBatch, *, dims, mesh, padding, temperature, chunk, compute):
+def _forward(params, micro: MicroBatch, *, dims, mesh, lora, padding, temperature, chunk, compute):
     """`padding`: the value of `index_BL` where no figure is wanted."""
+    if isinstance(params, Adapted):
+        params = attach(lora, params)
     hidden_BLD = transformer.hidden_states(
         params, dims, micro.tokens_BL, micro.position_BL, micro.segment_BL, mesh=mesh, **compute
     )
@@ -126,11 +132,13 @@ def _forward(params, micro: MicroBatch, *, dims, mesh, padding, temperature, chu
 def _pull_back(forward, mesh: Mesh, params, micro: MicroBatch, slopes: Figures, total: Any) -> Any:
     wanted = [i for i, slope_QNT in enumerate(slopes) if slope_QNT is not None]
 
-    def outputs(params):
-        stats = forward(params, micro)
+    part, whole = trained(params)
+
+    def outputs(part):
+        stats = forward(whole(part), micro)
         return tuple(stats[i] for i in wanted)
 
-    _, vjp = jax.vjp(outputs, params)
+    _, vjp = jax.vjp(outputs, part)
     cotangents = tuple(
         slopes[i].reshape(-1).at[micro.index_BL].get(mode="fill", fill_value=0) for i in wanted
     )

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from disco_jax.model import lora
 from disco_jax.model import mesh as meshes
 from disco_jax.types import Array, Batch, Mean, Metrics, Rollouts
 from disco_jax.update import packing
@@ -20,7 +21,7 @@ from disco_jax.update.passes import Figures
 class TrainState(NamedTuple):
     """All that changes in training, and all that a checkpoint holds besides its step."""
 
-    params: Any  # float32
+    params: Any  # float32; with adapters, these alone
     opt_state: Any
 
 
@@ -51,7 +52,8 @@ class Updater:
         Args:
           gradient: its passes fix the mesh and the minibatch's shape (Q, N, T).
           row_tokens, rows: L and B of a micro-batch.
-          ref_params: the frozen reference, where the objective needs one.
+          ref_params: the frozen reference, where the objective needs one; with adapters, their
+            base is it.
           offload: the optimizer's moments wait in host memory between updates.
 
         Raises:
@@ -71,13 +73,40 @@ class Updater:
         self.row_tokens, self.rows, self.ref_params = row_tokens, rows, ref_params
         self._rows, self._everywhere = meshes.rows(mesh), meshes.replicated(mesh)
         self._apply = jax.jit(self._apply_gradient, donate_argnums=0)
+        self.base = None  # of adapters; `init` sets it
+        self._merge = jax.jit(self._merge_adapters)
 
     def init(self, params: Any) -> TrainState:
-        """The state before the first step; parameters and moments placed by the mesh's table."""
-        params = jax.device_put(params, meshes.shardings(self.mesh, params))
+        """The state before the first step; parameters and moments placed by the mesh's table.
+
+        With adapters, the given parameters become the frozen base.
+        """
+        if spec := self.passes.lora:
+            self.base = self._place(
+                jax.jit(lora.freeze, static_argnums=1)(params, self.passes.dtype)
+            )
+            if self.gradient.objective.needs_ref:
+                self.ref_params = self.base
+            params = lora.init(spec, self.base, jax.random.key(0))
+        params = self._place(params)
         moments = jax.eval_shape(self.optimizer.init, params)
         placed = jax.jit(self.optimizer.init, out_shardings=meshes.shardings(self.mesh, moments))
         return TrainState(params, self._put_away(placed(params)))
+
+    def merged(self, params: Any) -> Any:
+        """A state's parameters as those of a plain decoder, for sampling and export."""
+        return self._merge(self.base, params) if self.passes.lora else params
+
+    def _merge_adapters(self, base: Any, adapters: Any) -> Any:
+        params = lora.merge(self.passes.lora, lora.Adapted(base, adapters))
+        return meshes.constrain(self.mesh, params)
+
+    def _policy(self, params: Any) -> Any:
+        """A state's parameters as the passes take them."""
+        return lora.Adapted(self.base, params) if self.passes.lora else params
+
+    def _place(self, params: Any) -> Any:
+        return jax.device_put(params, meshes.shardings(self.mesh, params))
 
     def _put_away(self, opt_state: Any) -> Any:
         """Moves the moments to where they wait between updates."""
@@ -112,7 +141,7 @@ class Updater:
             micros = packing.pack(part, self.row_tokens, self.rows)
             waste = packing.waste(micros)
             micros = jax.device_put(micros, self._rows)
-            old = self.passes.figures(params, micros)
+            old = self.passes.figures(self._policy(params), micros)
             ref = None
             if self.ref_params is not None:
                 ref = self.passes.figures(self.ref_params, micros).logp_QNT
@@ -132,7 +161,9 @@ class Updater:
         Args:
           known: the minibatch's figures under `state.params`, where they are known already.
         """
-        gradient, metrics = self.gradient(state.params, minibatch.micros, minibatch.batch, known)
+        gradient, metrics = self.gradient(
+            self._policy(state.params), minibatch.micros, minibatch.batch, known
+        )
         state = state._replace(opt_state=self._fetch(state.opt_state))
         state, optimizer_metrics = self._apply(state, gradient)
         state = state._replace(opt_state=self._put_away(state.opt_state))
