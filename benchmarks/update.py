@@ -36,9 +36,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", choices=MODELS, default="tiny")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
-    parser.add_argument("--rows", type=int, default=8, help="sequences in a micro-batch")
+    parser.add_argument("--rows", type=int, default=4, help="sequences in a micro-batch")
     parser.add_argument("--remat", choices=transformer.REMAT, default="none")
-    parser.add_argument("--unroll", action="store_true", help="layer by layer, without a scan")
+    parser.add_argument("--scan", action="store_true", help="one compiled layer for all")
     parser.add_argument("--head_chunk", type=int, default=1024)
     parser.add_argument("--method", choices=METHODS, default="disco_logl")
     parser.add_argument("--repeats", type=int, default=5)
@@ -66,7 +66,7 @@ def make_updater(args: argparse.Namespace, shape: tuple[int, int, int], row_toke
     mesh = meshes.make_mesh((1, 1, 1), jax.devices()[:1])
     passes = Passes(
         MODELS[args.model], mesh, shape=shape, temperature=1.0, dtype=jnp.dtype(args.dtype),
-        remat=args.remat, chunk=args.head_chunk, scan=not args.unroll,
+        remat=args.remat, chunk=args.head_chunk, scan=args.scan,
     )  # fmt: skip
     objective = make_objective(**METHODS[args.method], questions="all")
     single = args.rows >= shape[0] * shape[1]

@@ -141,7 +141,7 @@ class _Strip(NamedTuple):
 
 def _strips(length: int) -> tuple[int, list[_Strip]]:
     """The padded length of a row, and its parts."""
-    parts = min(_STRIPS, -(-length // 64))
+    parts = min(_STRIPS, -(-length // 128))
     blocks = -(-length // (parts * _BLOCK))
     size = -(-length // (parts * blocks))
     step = blocks * size

@@ -46,8 +46,8 @@ def assert_same(a, b):
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=2e-5, atol=2e-5), a, b)
 
 
-# one block; two blocks with padding; four parts; four parts of two blocks, with padding
-@pytest.mark.parametrize("length", [7, 70, 256, 1030])
+# one part; two parts with padding; two; four of two blocks each, with padding
+@pytest.mark.parametrize("length", [7, 149, 256, 1030])
 def test_in_blocks_it_equals_the_textbook(length):
     case = inputs(2, length, 4, 2, 8)
     assert_same(value_and_gradients(packed_attention, *case), value_and_gradients(dense, *case))
