@@ -23,7 +23,7 @@ with atheris.instrument_imports(include=["disco_jax.reward"]):
     from disco_jax.reward.worker import RECURSION
 
 SLOW_S = 0.5
-EVERY = 1000  # executions between reports
+EVERY = 100  # executions between reports
 DATA = pathlib.Path(__file__).parents[2] / "tests" / "reward" / "data" / "labelled.jsonl"
 PIECES = (
     r"\frac \sqrt \left( \right) ( ) [ ] { } \{ \} | , ; : = < > \le \in \pm + - * / ^ _ ! "

@@ -1,4 +1,10 @@
-"""Whatever a model writes: no exception escapes, equality keeps its laws."""
+"""Whatever a model writes: no exception escapes, equality keeps its laws.
+
+experiments/grader_fuzz runs these tests for longer, under a profile with more examples.
+"""
+
+import json
+import pathlib
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,6 +13,7 @@ from disco_jax.reward import answer, equivalence, official, policies
 from disco_jax.reward.guard import boxed
 from disco_jax.reward.verdict import Outcome
 
+MANY = 2 * settings.default.max_examples
 POLICY = policies.build("math")
 POLICY.load()
 
@@ -20,7 +27,20 @@ PIECES = st.sampled_from(
     r"² √ π ∞ ± ≤ ∪ ° − × · 厘米 ５ é".split(" ")
 )
 FORMULAS = st.lists(PIECES, max_size=14).map(" ".join) | st.lists(PIECES, max_size=14).map("".join)
-TEXTS = st.text(max_size=60) | FORMULAS
+DATA = pathlib.Path(__file__).parent / "data" / "labelled.jsonl"
+LABELLED = [json.loads(line) for line in DATA.read_text().splitlines()]
+ANSWERS = st.sampled_from([case["answer"] for case in LABELLED if "answer" in case])
+
+
+@st.composite
+def mutated(draw):
+    """A labelled answer cut somewhere, with a piece or part of another answer put in."""
+    text, other = draw(ANSWERS), draw(ANSWERS | FORMULAS)
+    cut, gap = draw(st.integers(0, len(text))), draw(st.integers(0, 3))
+    return text[:cut] + draw(st.sampled_from([other, other[:8], ""])) + text[cut + gap :]
+
+
+TEXTS = st.text(max_size=60) | FORMULAS | mutated()
 RESPONSES = st.lists(
     st.sampled_from(["<think>", "</think>", "\\boxed{", "\\fbox{", "{", "}", "\\{", "\\}", "\\"])
     | TEXTS,
@@ -41,22 +61,22 @@ def test_extraction_never_fails(response, think):
     assert text is None or (text.strip() == text and text)
 
 
-@settings(max_examples=150)
+@settings(max_examples=MANY)
 @given(TEXTS, TEXTS)
 def test_judging_never_fails(text, gold):
     judged(text, gold)
 
 
-@settings(max_examples=100)
-@given(FORMULAS)
+@settings(max_examples=MANY)
+@given(FORMULAS | mutated())
 def test_a_readable_answer_equals_itself(text):
     reading = equivalence.read(text)
     if text.strip() and reading.key:
         assert judged(text, text).reward == 1
 
 
-@settings(max_examples=100)
-@given(FORMULAS)
+@settings(max_examples=MANY)
+@given(FORMULAS | mutated())
 def test_nothing_but_five_is_five(text):
     """No text with another leaf of value than 5 is paid for the gold 5 by accident of parsing: what
     is paid reads as the number 5."""
@@ -66,7 +86,7 @@ def test_nothing_but_five_is_five(text):
         assert value == 5 or any(tree.op in ("rel", "mod", "label", "set") for tree in trees)
 
 
-@settings(max_examples=100)
+@settings(max_examples=MANY)
 @given(TEXTS, TEXTS)
 def test_the_official_policy_never_fails(text, gold):
     assert official.grade(text, (gold,)).reward in (0, 1)
