@@ -56,7 +56,8 @@ def load(
       FileNotFoundError: no weights in the folder, or a file that its index names is not there.
       ValueError: tensors missing, unexpected or misshapen, all of them listed; damaged files.
     """
-    stored, wanted, dtype = folders.stored_tensors(folder, dims), places(dims), np.dtype(dtype)
+    stored, wanted = folders.stored_tensors(folder, dims), places(dims)
+    tree, dtype = shapes(dims), np.dtype(dtype)
     _check(folder, stored, wanted, dims.tied)
     count = tally(on_tensor, {place.name: stored[place.name].nbytes for place in wanted})
     params: Params = {"layers": {}}
@@ -68,7 +69,7 @@ def load(
         leaf = None
         for place in parts:
             if place.layer == 0:
-                leaf = jnp.zeros(leaf_at(shapes(dims), path).shape, dtype, device=sharding)
+                leaf = jnp.zeros(leaf_at(tree, path).shape, dtype, device=sharding)
             tensor = _read(stored[place.name], place.sharding(sharding))
             leaf = _put(leaf, tensor, place.layer, place.transposed, dtype, sharding)
             leaf.block_until_ready()  # or the host would run ahead, holding what it has read
