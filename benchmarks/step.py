@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from measure import MODELS, Timer, emit
 
+from disco_jax import heap
 from disco_jax.model import mesh as meshes
 from disco_jax.model import transformer
 from disco_jax.objective.methods import METHODS
@@ -74,6 +75,7 @@ def prompts(step: int, ragged: bool) -> tuple[np.ndarray, np.ndarray]:
 
 def main() -> None:
     args = arguments()
+    heap.keep_freed_memory()
     compiled: list[str] = []
     jax.monitoring.register_event_duration_secs_listener(
         lambda name, s, **_: (

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from measure import MODELS, Timer, emit, forward_flops, resident_mb
 
+from disco_jax import heap
 from disco_jax.model import mesh as meshes
 from disco_jax.model import transformer
 from disco_jax.objective.methods import METHODS
@@ -76,6 +77,7 @@ def make_updater(args: argparse.Namespace, shape: tuple[int, int, int], row_toke
 
 def main() -> None:
     args = arguments()
+    heap.keep_freed_memory()
     dims = MODELS[args.model]
     sequences, P, T = SHAPES[args.model]
     before = resident_mb()

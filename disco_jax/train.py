@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from disco_jax import answers, datasets, replay, settings, setup, workdir
+from disco_jax import answers, datasets, heap, replay, settings, setup, workdir
 from disco_jax.answers import Answers
 from disco_jax.command import OK, STOPPED, Command, UserError, launch
 from disco_jax.data import selection
@@ -195,6 +195,8 @@ def train(command: Command) -> int:
     starting = Progress(config.steps)
     success = workdir.success_rates(command)
     trainer = Trainer(config, starting, success)
+    if trainer.mesh.devices.flat[0].platform == "cpu":
+        heap.keep_freed_memory()
     records = workdir.Workdir(command, trainer.train_set, trainer.heldout, success)
     starting.say(records.overview())
     folder, keep = command.workdir / workdir.CHECKPOINTS, config.checkpoint.keep

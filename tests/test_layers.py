@@ -12,7 +12,9 @@ PACKAGE = ROOT / "disco_jax"
 COMMANDS = {"train", "sample", "serve", "evaluate", "grade", "doctor", "compile_check"}
 DOOR_OF_A_COMMAND = "objective/check.py"  # its path is what users type; what it runs is in golden/
 # What the commands share; like them, it may import every room.
-SHARED = {"command", "settings", "setup", "datasets", "answers", "workdir", "policy", "replay"}
+SHARED = {
+    "answers", "command", "datasets", "heap", "policy", "replay", "settings", "setup", "workdir",
+}  # fmt: skip
 # A room may import the rooms named here, and itself.
 ROOMS = {
     "types": set(),
