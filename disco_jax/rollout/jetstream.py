@@ -9,8 +9,8 @@ Importing this file imports TensorFlow (JetStream's own tokenizers do).
 
 import collections
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -40,6 +40,13 @@ class Response:
     ended: bool = False
 
 
+class Text(NamedTuple):
+    """A tokenizer: the tokens of a user's text as a whole prompt, and the text of tokens."""
+
+    encode: Callable[[str], list[int]]
+    decode: Callable[[list[int]], str]
+
+
 class Prefilled:
     """A prefix as the Driver hands it on. No pytree, so the Driver neither copies nor deletes it:
     the responses to a question share one."""
@@ -59,14 +66,14 @@ class Adapter(engine_api.Engine):
     """
 
     def __init__(
-        self, engine: Engine, params: Any, keys: Iterator[np.ndarray], text: Any | None = None
+        self, engine: Engine, params: Any, keys: Iterator[np.ndarray], text: Text | None = None
     ):
         """
         Args:
           engine: `prefill_questions` is best 1: the Driver prefills prompts singly.
           params: from `engine.load_params`.
           keys: raw key data for prompts that nobody announced.
-          text: the model's tokenizer (`data.prompts`), where text is to go in or out.
+          text: where text is to go in or out.
 
         Raises:
           ValueError: longer prompts than JetStream has widths for.
@@ -192,25 +199,24 @@ class Adapter(engine_api.Engine):
 
 
 class Tokens(tokenizer_api.Tokenizer):
-    """What the Driver asks of a tokenizer; text only where there is one (`data.prompts`).
+    """What the Driver asks of a tokenizer; text only where there is one.
 
-    A prompt is the user's text in the model's chat template. JetStream decodes token by token, so
-    that a character made of several tokens comes out as replacement characters in its text; its
-    token ids are exact.
+    JetStream decodes token by token, so that a character made of several tokens comes out as
+    replacement characters in its text; its token ids are exact.
     """
 
-    def __init__(self, engine: Engine, text: Any | None):
+    def __init__(self, engine: Engine, text: Text | None):
         self._engine, self._text = engine, text
 
     def encode(self, s: str, **padding: Any) -> tuple[np.ndarray, int]:
-        ids = self._text.encode_prompt(s)
+        ids = self._text.encode(s)
         width = padding["max_prefill_length"]
         tokens = np.full(width, self.pad_id, np.int32)
         tokens[: len(ids)] = ids[:width]
         return tokens, len(ids)
 
     def decode(self, token_ids: Sequence[int], **_: Any) -> str:
-        return self._text.inner.decode(list(token_ids), clean_up_tokenization_spaces=False)
+        return self._text.decode(list(token_ids))
 
     @property
     def pad_id(self) -> int:

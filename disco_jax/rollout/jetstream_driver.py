@@ -85,7 +85,7 @@ class Driver(orchestrator.Driver):
         """
         engine, content = self._adapter.engine, request.prefill_content
         if isinstance(content, str):
-            content = self._adapter.text.encode_prompt(content)
+            content = self._adapter.text.encode(content)
         longest, vocab = engine.config.prompt_tokens, engine.dims.vocab
         if not 1 <= len(content) <= longest or not all(0 <= i < vocab for i in content):
             raise ValueError(

@@ -9,7 +9,7 @@ import numpy as np
 from jetstream.core import server_lib
 
 from disco_jax.rollout.engine import Engine
-from disco_jax.rollout.jetstream import Adapter
+from disco_jax.rollout.jetstream import Adapter, Text
 from disco_jax.rollout.jetstream_driver import Driver
 
 _LEAST_THREADS = 64
@@ -23,13 +23,13 @@ class Server:
     engine's; text requests are put into the model's chat template, tokens are taken as they are.
     """
 
-    def __init__(self, engine: Engine, params: Any, text: Any, seed: int, port: int):
+    def __init__(self, engine: Engine, params: Any, text: Text, seed: int, port: int):
         """
         Args:
           params: from `engine.load_params`.
-          text: the model's tokenizer (`data.prompts`).
+          text: from and to tokens.
         """
-        self._driver = Driver(Adapter(engine, params, _keys(seed), text))
+        self._driver = Driver(Adapter(engine, params, keys(seed), text))
         threads = max(engine.config.slots, _LEAST_THREADS)
         self._server = server_lib.JetStreamServer(
             self._driver, threads, port, grpc.local_server_credentials()
@@ -45,7 +45,7 @@ class Server:
         self._server.stop()
 
 
-def _keys(seed: int) -> Iterator[np.ndarray]:
+def keys(seed: int) -> Iterator[np.ndarray]:
     """Raw data of the keys of request 0, 1, 2, ..."""
     key, number = jax.random.key(seed), 0
     while True:
