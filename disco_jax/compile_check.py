@@ -14,6 +14,7 @@ or the configuration is wrong, or a package is missing.
 import json
 import os
 import pathlib
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from disco_jax import settings, setup
@@ -22,14 +23,17 @@ from disco_jax.model import mesh as meshes
 from disco_jax.model.dims import ModelDims, from_hf
 from disco_jax.pods import advice, compiling, known, programs, table, topologies
 from disco_jax.pods.checks import Context
+from disco_jax.pods.chips import GIB
 from disco_jax.pods.compiling import Report
-from disco_jax.pods.topologies import Target
+from disco_jax.pods.programs import Program
+from disco_jax.rollout.engine import Engine
+from disco_jax.update.step import Updater
 
 OPTIONS = (
     Option("topology", "", "v5e:4x4, v5p:4x8x8, v6e:16x16, h200:8, h200:32x8"),
     Option("slices", 1, "Of that topology, joined by a network"),
     Option("effort", "-1", "The compiler's: -1 is quick and uses more memory, 0 is what runs use"),
-    Option("programs", "", "Only these, with commas: score,pull back,optimizer,decode,..."),
+    Option("programs", "", f"Only these, with commas: {','.join(programs.NAMES)}"),
     Option("out", "", "A file for the figures, as JSON"),
 )
 
@@ -78,47 +82,73 @@ def check(command: Command) -> int:
         mesh = meshes.make_mesh(tuple(config.mesh), target.devices)
     except (ValueError, topologies.Unavailable) as error:
         raise UserError(f"--{error}" if "topology" in str(error) else f"config.{error}") from error
-    reports, chosen = _reports(config, dims, target, mesh, options["programs"], level)
-    step = table.summary(reports, advice.ROLLOUT, target.chip)
-    tips = advice.suggest(reports, chosen, dims)
-    shape = ", ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
     title = (
-        f"{config.model.path or dims.family}, {known.parameters(dims) / 1e9:.2f} B parameters, on"
-        f" {target.name} ({len(target.devices)} devices; {shape}), compiled at effort {level:g}"
+        f"{config.model.path}, {known.parameters(dims) / 1e9:.2f} B parameters, on {target.name}"
+        f" ({len(target.devices)} devices; mesh {' x '.join(map(str, mesh.shape.values()))}),"
+        f" compiled at effort {level:g}"
     )
-    print(table.text(title, target.chip, reports, step, tips))
-    good = all(r.fits and not any(r.faults.values()) for r in reports)
-    if options["out"]:
-        record = {
-            "model": config.model.path,
-            "parameters": known.parameters(dims),
-            "topology": target.name,
-            "devices": len(target.devices),
-            "mesh": dict(mesh.shape),
-            "effort": level,
-            "config": config.to_dict(),
-            "fits": all(r.fits for r in reports),
-            "good": good,
-            "step": step,
-            "advice": tips,
-            "programs": [table.as_json(r) for r in reports],
-        }
-        pathlib.Path(options["out"]).write_text(json.dumps(record, indent=1, default=str) + "\n")
-    return OK if good else FAILED
+    print(title, flush=True)
+    updater, engine = _parts(config, dims, mesh)
+    chosen = _settings(config, dims, mesh)
+    reports: list[Report] = []
+    for program, context in _programs(config, dims, updater, engine, options["programs"]):
+        report = compiling.measure(program, target, context, level)
+        reports.append(report)
+        size = f"{report.needed / GIB:.2f} of {report.available / GIB:.2f} GiB"
+        print(f"  {report.program}: {size}, {report.compile_seconds:.0f} s", flush=True)
+        if options["out"]:  # after every program: a check of a large model takes a while
+            record = {
+                "model": config.model.path,
+                "parameters": known.parameters(dims),
+                "topology": target.name,
+                "devices": len(target.devices),
+                "mesh": dict(mesh.shape),
+                "effort": level,
+                "config": config.to_dict(),
+                "fits": all(r.fits for r in reports),
+                "step": table.summary(reports),
+                "advice": advice.suggest(reports, chosen, dims),
+                "programs": [table.as_json(r) for r in reports],
+            }
+            text = json.dumps(record, indent=1, default=str)
+            pathlib.Path(options["out"]).write_text(text + "\n", encoding="utf-8")
+    if not reports:
+        raise UserError(f"--programs={options['programs']!r}: no program of that name; see --help")
+    step = table.summary(reports)
+    print(table.text(target.chip, reports, step, advice.suggest(reports, chosen, dims)))
+    return OK if all(r.fits and not any(r.faults.values()) for r in reports) else FAILED
 
 
-def _reports(
-    config: Any, dims: ModelDims, target: Target, mesh: Any, only: str, level: float
-) -> tuple[list[Report], advice.Settings]:
+def _parts(config: Any, dims: ModelDims, mesh: Any) -> tuple[Updater, Engine]:
+    """The run's own objects, which compile the programs."""
     model = setup.Model(pathlib.Path(config.model.path), Vocabulary(), dims)
     objective = setup.read_objective(config)
     if objective.needs_ref:
         raise UserError(
-            f"config.objective compares with a reference policy: {config.objective.penalty!r}"
-            " needs its weights; check the run without"
+            f"config.objective compares with a reference policy, whose weights would be needed:"
+            f" penalty={config.objective.penalty!r}; check the run with another one"
         )
     updater = setup.make_updater(config, model, objective, mesh)
-    engine = setup.make_engine(config, model, mesh, config.rollout)
+    return updater, setup.make_engine(config, model, mesh, config.rollout)
+
+
+def _settings(config: Any, dims: ModelDims, mesh: Any) -> advice.Settings:
+    longest = config.data.prompt_tokens + config.rollout.max_tokens
+    return advice.Settings(
+        mesh=tuple(mesh.shape.values()),
+        rows=config.packing.rows,
+        remat=config.model.remat,
+        head_chunk=config.packing.head_chunk,
+        slots=config.rollout.slots,
+        weights=2 * known.parameters(dims),
+        slot=4 * dims.layers * dims.kv_heads * dims.head_dim * longest,
+    )
+
+
+def _programs(
+    config: Any, dims: ModelDims, updater: Updater, engine: Engine, only: str
+) -> Iterator[tuple[Program, Context]]:
+    """The chosen programs, all if none is named, each with what it is held against."""
     sizes = programs.Sizes(
         config.questions,
         config.responses,
@@ -128,30 +158,18 @@ def _reports(
         config.model.remat,
         config.packing.head_chunk,
     )
-    data, fsdp, tensor = mesh.shape.values()
-    rows, length = config.packing.rows, config.packing.row_tokens
+    length, tensor = updater.row_tokens, updater.mesh.shape["tensor"]
+    update = Context(dims, config.packing.rows * length, length, tensor, gradient=False)
+    rollout = Context(dims, 0, 0, tensor, gradient=False)
     state = programs.train_state(updater, dims)
-    halves = (
-        (programs.update_programs(updater, dims, sizes), rows * length),
-        (programs.rollout_programs(engine, dims, sizes, state), 0),
-    )
     wanted = {name.strip() for name in only.split(",") if name.strip()}
-    reports, seen = [], []
-    for half, tokens in halves:
-        context = Context(dims, tokens, length if tokens else 0, tensor, False)
+    for context, half in (
+        (update, programs.update_programs(updater, dims, sizes)),
+        (rollout, programs.rollout_programs(engine, dims, sizes, state)),
+    ):
         for program in half:
-            seen.append(program.name)
             if not wanted or program.name in wanted:
-                print(f"compiling {program.name} ...", flush=True)
-                reports.append(compiling.measure(program, target, context, level))
-    if not reports or wanted - set(seen):
-        raise UserError(f"--programs={only!r}: there are {', '.join(seen)}")
-    cache = 4 * dims.layers * dims.kv_heads * dims.head_dim * (length + 1)
-    chosen = advice.Settings(
-        (data, fsdp, tensor), rows, config.model.remat, config.packing.head_chunk,
-        config.rollout.slots, 2 * known.parameters(dims), cache,
-    )  # fmt: skip
-    return reports, chosen
+                yield program, context
 
 
 def main() -> None:

@@ -6,8 +6,7 @@ from typing import NamedTuple
 from disco_jax.model.dims import ModelDims
 from disco_jax.pods.chips import GIB
 from disco_jax.pods.compiling import Report
-
-ROLLOUT = ("load", "prefill", "decode", "slide")
+from disco_jax.pods.programs import ROLLOUT
 
 
 class Settings(NamedTuple):

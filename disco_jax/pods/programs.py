@@ -18,12 +18,16 @@ from disco_jax.update.packing import MicroBatch
 from disco_jax.update.passes import Figures
 from disco_jax.update.step import TrainState, Updater
 
+UPDATE = ("score", "slopes", "pull back", "gradient", "optimizer")
+ROLLOUT = ("load", "prefill", "decode", "slide")
+NAMES = (*UPDATE, *ROLLOUT)
+
 
 class Program(NamedTuple):
     """One program to be compiled.
 
     Attributes:
-      name: as users read it.
+      name: one of `NAMES`.
       lowered: what `jax.jit(...).lower(...)` returned.
       calls: how often it runs in a step of Algorithm 1 when every response reaches its limit.
       work: of one call on one device.
@@ -86,7 +90,10 @@ def train_state(updater: Updater, dims: ModelDims) -> TrainState:
 
 
 def update_programs(updater: Updater, dims: ModelDims, sizes: Sizes) -> Iterator[Program]:
-    """Lines 7 to 11: scoring, the slopes of the objective, pulling back, AdamW."""
+    """Lines 7 to 11: scoring, the slopes of the objective, pulling back, AdamW.
+
+    "gradient" is both of the middle ones in one, where a micro-batch holds a whole minibatch.
+    """
     passes, gradient, mesh = updater.passes, updater.gradient, updater.mesh
     everywhere, rows = meshes.replicated(mesh), meshes.rows(mesh)
     state = train_state(updater, dims)

@@ -5,6 +5,7 @@ from typing import Any
 
 from disco_jax.pods.chips import GIB, Chip
 from disco_jax.pods.compiling import Report
+from disco_jax.pods.programs import ROLLOUT
 
 COLUMNS = (
     "program", "calls", "arguments", "temporary", "output", "beside", "total", "of", "left",
@@ -13,7 +14,7 @@ COLUMNS = (
 
 
 def text(
-    title: str, chip: Chip, reports: Sequence[Report], step: dict[str, float], advice: list[str]
+    chip: Chip, reports: Sequence[Report], step: dict[str, float], advice: Sequence[str]
 ) -> str:
     """The table, then collectives, faults and advice.
 
@@ -21,7 +22,7 @@ def text(
       step: figures of a whole step, see `summary`.
     """
     rows = [_row(report) for report in reports]
-    parts = [title, "", _aligned([COLUMNS, *rows]), ""]
+    parts = ["", _aligned([COLUMNS, *rows]), ""]
     parts += [
         "Memory in GiB per device (output: what is not written over an argument; beside: other",
         "live arrays). TFLOP of one call and device: executed, by hand; counted: the compiler's",
@@ -58,13 +59,13 @@ def text(
     return "\n".join(parts)
 
 
-def summary(reports: Sequence[Report], rollout: Sequence[str], chip: Chip) -> dict[str, float]:
+def summary(reports: Sequence[Report]) -> dict[str, float]:
     """Seconds of a step at peak rates, programs one after another."""
     halves = {True: 0.0, False: 0.0}
     arithmetic = 0.0
     for report in reports:
-        halves[report.program in rollout] += report.calls * report.seconds.least
-        if report.program not in rollout:
+        halves[report.program in ROLLOUT] += report.calls * report.seconds.least
+        if report.program not in ROLLOUT:
             arithmetic += report.calls * report.seconds.arithmetic
     return {
         "seconds": halves[True] + halves[False],
