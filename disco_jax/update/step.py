@@ -201,7 +201,7 @@ class Updater:
 
     def _apply_gradient(self, state: TrainState, gradient: Any):
         """AdamW, skipped (state unchanged) where the gradient is not finite."""
-        norm = optax.global_norm(gradient)
+        norm = optax.tree.norm(gradient)
         finite = jnp.isfinite(norm)
         updates, opt_state = self.optimizer.update(gradient, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
