@@ -58,10 +58,10 @@ def get_config(method: str = "disco_logl") -> ml_collections.ConfigDict:
     c.rollout.top_p = 1.0
     c.rollout.min_p = 0.0  # of the likeliest token's probability
     c.rollout.max_tokens = 8192  # T, of a response
-    c.rollout.slots = 128  # responses decoded at once
+    c.rollout.slots = 128  # responses decoded at once, over all devices; 0: as memory allows
     c.rollout.prefill_questions = 16  # prompts in one prefill
     c.rollout.steps_per_dispatch = 32  # decoding steps between two looks of the host, at most
-    c.rollout.least_slots = 8  # the batch shrinks to this as responses finish; slots: never
+    c.rollout.least_slots = 4  # the batch shrinks to this as responses finish; slots: never
     c.rollout.least_columns = 128  # least width of the cache; wider ones follow, 1.4 times each
     c.rollout.refills = 0  # dynamic sampling: batches sampled on top, at most, until `questions`
     # of them have right and wrong responses; off in the paper

@@ -58,7 +58,7 @@ CHECKS: list[Check] = [
     ("rollout.top_p", *_PROBABILITY),
     ("rollout.min_p", *_MOMENT),
     ("rollout.max_tokens", *_at_least(1)),
-    ("rollout.slots", *_at_least(1)),
+    ("rollout.slots", *_at_least(0)),
     ("rollout.prefill_questions", *_at_least(1)),
     ("rollout.steps_per_dispatch", *_at_least(1)),
     ("rollout.least_slots", *_at_least(1)),

@@ -54,7 +54,7 @@ def ladder(least: int, most: int, multiple: int = 1) -> tuple[int, ...]:
         rounded = -(-size // multiple) * multiple
         if rounded < most and rounded not in sizes:
             sizes.append(rounded)
-        size = size * 3 // 2 if size & (size - 1) == 0 else 1 << size.bit_length()
+        size = size * 3 // 2 if size > 1 and size & (size - 1) == 0 else 1 << size.bit_length()
     return (*sizes, most)
 
 

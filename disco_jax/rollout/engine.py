@@ -150,6 +150,8 @@ class Engine:
             min(config.least_columns, config.prompt_tokens), config.prompt_tokens
         )
         self._programs = _Programs(dims, config, mesh)
+        # Every shape that a program was called with: what has been compiled, and nothing else.
+        self.compiled: set[tuple] = set()
 
     # What JetStream asks an engine about.
 
@@ -291,6 +293,9 @@ class Engine:
         """The slots of a state, which may have been compacted."""
         return state.slots.done_S.shape[0]
 
+    def _shape(self, state: DecodeState) -> tuple[int, int]:
+        return self.slots(state), caches.widths(state.cache)[0]
+
     def prefill_prompts(self, params: Any, prompts: Sequence[np.ndarray]) -> Prefix:
         """Prefills up to `prefill_questions` prompts but for their last tokens.
 
@@ -303,6 +308,7 @@ class Engine:
         )
         cached = np.array([len(p) - 1 for p in prompts], np.int32)
         length_Q = np.pad(cached, (0, shape - len(prompts)))
+        self.compiled.add(("prefill", *prompt_QP.shape))
         cache, _ = self._programs.prefill(params, prompt_QP, length_Q)
         token_N = np.array([p[-1] for p in prompts], np.int32)
         row_N = np.arange(len(prompts), dtype=np.int32)
@@ -349,12 +355,15 @@ class Engine:
             key_I=jax.random.wrap_key_data(keys.reshape(X * local, -1)),
             count_X=count_X,
         )
+        prompts = prefix.cache[0][1].shape[:3:2]
+        self.compiled.add(("insert", *prompts, *self._shape(state)))
         return self._programs.insert(prefix.cache, state, starts)
 
     def generate_many(
         self, params: Any, state: DecodeState, steps_X: np.ndarray, enough_X: np.ndarray
     ) -> tuple[DecodeState, Block]:
         """Up to steps_X tokens for every slot that is not done; see `decode.decode`. Donates."""
+        self.compiled.add(("decode", *self._shape(state)))
         return self._programs.decode(params, state, steps_X, enough_X)
 
     def slide(self, state: DecodeState, past: int, row_Y: np.ndarray | None = None) -> DecodeState:
@@ -363,6 +372,8 @@ class Engine:
         Args:
           row_Y: keeps only these slots (per replica: equally many, numbered within it).
         """
+        kept = self.slots(state) if row_Y is None else len(row_Y)
+        self.compiled.add(("slide", *self._shape(state), kept, past))
         if row_Y is None:
             return self._programs.slide(state, past=past)
         return self._programs.compact(state, np.asarray(row_Y, np.int32), past=past)

@@ -143,7 +143,7 @@ class _Run:
         self.occupant_S = np.full(S, -1)  # response, or -1
         self.fill_X = np.zeros(engine.replicas, np.int32)
         longest = int(out.prompt_length_Q[: engine.config.prefill_questions].max())
-        self.state = engine.init_decode_state(S, round_up(longest, engine.column_sizes))
+        self.state = engine.init_decode_state(round_up(longest, engine.column_sizes), S)
 
     @property
     def local(self) -> int:
