@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from disco_jax import processes
 from disco_jax.data.prompts import Tokenizer
 from disco_jax.data.sets import QuestionSet
 from disco_jax.eval.evaluate import Evaluation, Finish, Sample, Sampled, evaluate
@@ -50,6 +51,8 @@ def answer(
       key_QN: one key per response, see `sampling.response_keys`.
     """
     Q, N = key_QN.shape
+    if Q == 0:
+        return _nothing(engine, N)
     texts: list[list[str]] = [[""] * N for _ in range(Q)]
     pending: list[list] = [[None] * N for _ in range(Q)]
     questions = [question_set.questions[i] for i in index_Q]
@@ -69,6 +72,30 @@ def answer(
     verdicts = [[future.result() for future in row] for row in pending]
     reward_QN = np.array([[v.reward for v in row] for row in verdicts], np.float32)
     return Answers(rollouts, texts, verdicts, reward_QN)
+
+
+def _nothing(engine: Engine, N: int) -> Answers:
+    P, T = engine.config.prompt_tokens, engine.config.max_tokens
+    rollouts = Rollouts(
+        prompt_QP=np.zeros((0, P), np.int32),
+        prompt_length_Q=np.zeros(0, np.int32),
+        tokens_QNT=np.zeros((0, N, T), np.int32),
+        length_QN=np.zeros((0, N), np.int32),
+        ended_QN=np.zeros((0, N), bool),
+        logp_QNT=np.zeros((0, N, T), np.float32),
+    )
+    return Answers(rollouts, [], [], np.zeros((0, N), np.float32))
+
+
+def gather(mine: Answers) -> Answers:
+    """The answers of all processes, in all of them; the processes' shares in their order."""
+    verdicts = processes.gather_json([[list(v) for v in row] for row in mine.verdicts])
+    return Answers(
+        Rollouts(*(processes.gather_rows(x) for x in mine.rollouts)),
+        processes.gather_json(mine.texts),
+        [[Verdict(*v) for v in row] for row in verdicts],
+        processes.gather_rows(mine.reward_QN),
+    )
 
 
 def join(parts: list[Answers], chosen_Q: np.ndarray) -> Answers:
@@ -109,7 +136,7 @@ class Evaluator:
         self._seed, self.samples, self._policy = seed, samples, policy
 
     def load_params(self, params) -> Any:
-        """The sampler's copy of a policy's parameters."""
+        """The sampler's copy of a policy's parameters, which are whole in this process."""
         return self._engine.load_params(params)
 
     def __call__(
@@ -119,8 +146,11 @@ class Evaluator:
         weights: str,
         path: pathlib.Path,
         progress: Callable[[int, int], None] | None = None,
-    ) -> Evaluation:
+    ) -> Evaluation | None:
         """Samples what `path` does not hold yet, and returns the evaluation.
+
+        With several processes all of them call this; the first one asks the others for their
+        shares, writes the file and has the result, which is None in the others.
 
         Args:
           load: gives what `load_params` made; called only where responses are missing.
@@ -131,6 +161,10 @@ class Evaluator:
         Raises:
           ValueError: `path` holds responses to other questions, or made in another way.
         """
+        if not processes.leader():
+            while (asked := processes.from_leader(0)) > 0:
+                self._share(load, question_set, processes.rows_from_leader(np.zeros(asked)))
+            return None
         config = self._engine.config
         found = evaluate(
             question_set.questions,
@@ -151,24 +185,50 @@ class Evaluator:
             chunk=max(config.prefill_questions, 16 * config.slots // self.samples),
             progress=progress,
         )
-        assert found is not None  # there is one process
+        processes.from_leader(0)  # the others may go on
         return found
 
     def _sampler(self, load: Callable[[], Any], question_set: QuestionSet) -> Sample:
         def sample(_, indices: Sequence[int], k: int, finish: Finish) -> None:
-            def hand_on(q: int, n: int, tokens: np.ndarray) -> None:
-                text = self._tokenizer.decode(tokens.tolist())
-                ended = int(tokens[-1]) in self._tokenizer.eos_ids
-                finish(Sampled(indices[q], n, text, len(tokens), ended))
-
-            index_Q = np.asarray(indices)
-            self._sample(
-                self._engine,
-                load(),
-                question_set.prompt_QP[index_Q],
-                question_set.prompt_length_Q[index_Q],
-                sampling.response_keys(self._seed, "eval", 0, index_Q, k),
-                hand_on,
-            )
+            processes.from_leader(len(indices))
+            processes.rows_from_leader(np.asarray(indices))
+            for one in self._share(load, question_set, np.asarray(indices), finish):
+                finish(one)
 
         return sample
+
+    def _share(
+        self,
+        load: Callable[[], Any],
+        question_set: QuestionSet,
+        index_Q: np.ndarray,
+        finish: Finish | None = None,
+    ) -> list[Sampled]:
+        """Samples this process's share of the questions; returns what the others sampled.
+
+        Args:
+          finish: receives the own responses at once.
+        """
+        index_Q = index_Q[processes.share(len(index_Q))]
+        own: list[Sampled] = []
+
+        def hand_on(q: int, n: int, tokens: np.ndarray) -> None:
+            text = self._tokenizer.decode(tokens.tolist())
+            ended = int(tokens[-1]) in self._tokenizer.eos_ids
+            one = Sampled(int(index_Q[q]), n, text, len(tokens), ended)
+            if finish is not None:
+                finish(one)
+            else:
+                own.append(one)
+
+        params = load()  # in all processes, also where there is nothing to do
+        if len(index_Q):
+            self._sample(
+                self._engine,
+                params,
+                question_set.prompt_QP[index_Q],
+                question_set.prompt_length_Q[index_Q],
+                sampling.response_keys(self._seed, "eval", 0, index_Q, self.samples),
+                hand_on,
+            )
+        return [Sampled(*one) for one in processes.gather_json([list(one) for one in own])]

@@ -69,13 +69,13 @@ def _checkpoint(command: Command, model: Model, mesh: Mesh, step: int, progress:
             path / workdir.CHECKPOINTS, keep=config.checkpoint.keep, say=progress.say
         )
         try:
-            found = checkpoints.restore(updater.init(setup.load_weights(model)))
+            found = checkpoints.restore(updater.init(setup.placed_weights(model, mesh)))
         except (OSError, ValueError) as error:
             raise UserError(str(error)) from error
         checkpoints.close()
     if found is None or found[0] != step:
         raise UserError(f"{path}: checkpoint {step} cannot be read and is set aside; run again")
-    return found[1].params
+    return updater.merged(found[1].params)
 
 
 def _fingerprint(path: pathlib.Path) -> str:

@@ -2,6 +2,7 @@
 
 import functools
 import pathlib
+import sys
 from typing import Any, NamedTuple
 
 import jax
@@ -18,8 +19,10 @@ from disco_jax.model import mesh as meshes
 from disco_jax.model.dims import ModelDims
 from disco_jax.model.lora import Lora
 from disco_jax.objective.objective import Objective, make_objective
+from disco_jax.report.counter import Counter
+from disco_jax.report.progress import Progress
 from disco_jax.reward import Grader
-from disco_jax.rollout import scheduler
+from disco_jax.rollout import memory, scheduler
 from disco_jax.rollout.engine import Engine, EngineConfig
 from disco_jax.rollout.sampling import Sampling
 from disco_jax.update.gradient import Gradient
@@ -83,18 +86,22 @@ def find_model(config: Any, path: str = "") -> Model:
     return Model(folder, tokenizer, dims)
 
 
-def load_weights(model: Model) -> dict[str, Any]:
-    """The parameters on the host; raises UserError where the files do not hold them."""
+def placed_weights(model: Model, mesh: Mesh, progress: Progress | None = None) -> dict[str, Any]:
+    """The parameters, read straight to where the mesh's table has them.
+
+    Raises:
+      UserError: the files do not hold them.
+    """
+    count = Counter("loading", "MiB", say=progress.say) if progress else lambda done, total: None
     try:
-        return weights.load(model.folder, model.dims)
+        return weights.load(
+            model.folder,
+            model.dims,
+            meshes.shardings(mesh, weights.shapes(model.dims)),
+            on_tensor=lambda name, done, total: count(done >> 20, total >> 20),
+        )
     except (OSError, ValueError) as error:
-        raise UserError(f"config.model.path: {error}") from error
-
-
-def placed_weights(model: Model, mesh: Mesh) -> dict[str, Any]:
-    """The parameters on the devices, by the mesh's table; raises as `load_weights`."""
-    params = load_weights(model)
-    return jax.device_put(params, meshes.shardings(mesh, params))
+        raise UserError(f"model {str(model.folder)!r}: {error}") from error
 
 
 def make_grader(config: Any) -> Grader:
@@ -157,10 +164,14 @@ def make_engine(config: Any, model: Model, mesh: Mesh, sampling: Any) -> Engine:
       sampling: `config.rollout` or `config.eval`: temperature, top_k, top_p, min_p, max_tokens.
     """
     rollout = config.rollout
+    try:
+        slots = rollout.slots or _fit_slots(config, model, mesh, sampling)
+    except ValueError as error:
+        raise UserError(f"config.{error}") from error
     engine_config = EngineConfig(
         prompt_tokens=config.data.prompt_tokens,
         max_tokens=sampling.max_tokens,
-        slots=rollout.slots,
+        slots=slots,
         # JetStream prefills prompts one by one.
         prefill_questions=rollout.prefill_questions if rollout.backend == "native" else 1,
         steps_per_dispatch=rollout.steps_per_dispatch,
@@ -175,6 +186,21 @@ def make_engine(config: Any, model: Model, mesh: Mesh, sampling: Any) -> Engine:
         return _engine(model.dims, engine_config, mesh)
     except ValueError as error:
         raise UserError(f"config.{error}") from error
+
+
+def _fit_slots(config: Any, model: Model, mesh: Mesh, sampling: Any) -> int:
+    """The slots that memory allows, with the arithmetic printed; raises ValueError if none."""
+    fit = memory.fit_slots(
+        model.dims,
+        mesh,
+        columns=config.data.prompt_tokens + sampling.max_tokens + config.rollout.steps_per_dispatch,
+        dtype=jnp.dtype(config.model.dtype),
+        free=memory.free_bytes(mesh),
+        most=config.questions * config.responses,
+    )
+    if jax.process_index() == 0:
+        print(f"rollout.slots=0: {fit.why}", file=sys.stderr)
+    return fit.slots
 
 
 # Training and evaluation that sample alike share one engine, and its compiled programs.

@@ -5,6 +5,9 @@
 The same command on the same workdir continues an interrupted run, bit for bit on the same
 machine: the state is the parameters, the optimizer's moments and the step, and everything else
 is a pure function of (config, seed, step), as long as no answer runs into the grader's deadline.
+
+On several hosts the same command runs on each, with --distributed=auto on TPU pods and under SLURM
+(--help says what to give elsewhere), on a workdir that all of them reach.
 """
 
 import functools
@@ -17,7 +20,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from disco_jax import answers, datasets, heap, replay, settings, setup, workdir
+from disco_jax import answers, datasets, heap, processes, replay, settings, setup, workdir
 from disco_jax.answers import Answers
 from disco_jax.command import OK, STOPPED, Command, UserError, launch
 from disco_jax.data import selection
@@ -62,13 +65,14 @@ class Trainer:
         if config.rollout.replay:
             self.replay = replay.Replay(config, self.model, self.train_set)
         self.sample = setup.make_sampler(config)
-        self.engine = setup.make_engine(config, self.model, self.mesh, config.rollout)
-        self.evaluator = setup.make_evaluator(config, self.model, self.mesh, self.grader)
+        own = processes.own_mesh(self.mesh)
+        self.engine = setup.make_engine(config, self.model, own, config.rollout)
+        self.evaluator = setup.make_evaluator(config, self.model, own, self.grader)
         self.updater = setup.make_updater(config, self.model, self.objective, self.mesh)
 
     def start(self) -> TrainState:
         """The starting policy, not yet trained."""
-        return self.updater.init(setup.load_weights(self.model))
+        return self.updater.init(setup.placed_weights(self.model, self.mesh, self.progress))
 
     def rollout(self, state: TrainState, step: int) -> tuple[np.ndarray, Answers, dict[str, float]]:
         """Lines 4 to 6: the step's questions, and pi_old's graded responses to them.
@@ -80,7 +84,7 @@ class Trainer:
         """
         config, Q = self.config, self.config.questions
         sequence = self.order(len(self.train_set), Q, config.seed, step)
-        params = self.engine.load_params(self.updater.merged(state.params))
+        params = self.engine.load_params(self._policy(state))
         asked, parts = 0, []
         for _ in range(1 + config.rollout.refills):
             index_Q = sequence[asked : asked + Q]
@@ -96,18 +100,22 @@ class Trainer:
         chosen_Q = selection.choose(informative, Q)
         return sequence[chosen_Q], answers.join(parts, chosen_Q), row
 
+    def _policy(self, state: TrainState) -> Any:
+        """The parameters to sample with, whole in this process."""
+        return processes.own_copy(self.updater.merged(state.params), self.mesh)
+
     def evaluate(
         self, state: TrainState, step: int, folder: pathlib.Path, say: Callable[[str], None]
     ) -> dict[str, Any]:
         """A row of metrics of the held-out sets; the same random numbers every time.
 
+        All processes take part; those but the first get an empty row.
+
         Args:
           folder: for the responses, a file a set; what it holds already is not sampled again.
           say: is told now and then how far a long evaluation is.
         """
-        load = functools.cache(
-            lambda: self.evaluator.load_params(self.updater.merged(state.params))
-        )
+        load = functools.cache(lambda: self.evaluator.load_params(self._policy(state)))
         found = {
             name: self.evaluator(
                 load,
@@ -118,7 +126,7 @@ class Trainer:
             )
             for name, some in self.heldout.items()
         }
-        return training_row(found.pop("heldout"), found)
+        return training_row(found.pop("heldout"), found) if processes.leader() else {}
 
     def export(self, state: TrainState, folder: pathlib.Path) -> None:
         """Writes the policy in Hugging Face layout, its tokenizer beside it."""
@@ -132,16 +140,18 @@ class Trainer:
         return float(rate((step + 1) * self.config.minibatches - 1))
 
     def _answer(self, params, index_Q: np.ndarray, key_QN: jax.Array) -> Answers:
-        return answers.answer(
+        mine = processes.share(len(index_Q))
+        found = answers.answer(
             self.sample,
             self.engine,
             params,
             self.train_set,
-            index_Q,
-            key_QN,
+            index_Q[mine],
+            key_QN[mine],
             self.model.tokenizer,
             self.grader,
         )
+        return answers.gather(found)
 
     def train_step(self, state: TrainState, step: int) -> tuple[TrainState, dict, Any]:
         """One pass through lines 4 to 11. Donates `state`.
@@ -191,13 +201,16 @@ def _values(metrics: Metrics) -> dict[str, float]:
 def train(command: Command) -> int:
     """Runs or continues the run of a workdir; returns the exit code."""
     config = command.config
-    stop = _StopSignal()
-    starting = Progress(config.steps)
+    processes.start(command.options[processes.OPTION.name])
+    stop, quiet = _StopSignal(), not processes.leader()
+    starting = Progress(config.steps, quiet=quiet)
     success = workdir.success_rates(command)
     trainer = Trainer(config, starting, success)
     if trainer.mesh.devices.flat[0].platform == "cpu":
         heap.keep_freed_memory()
-    records = workdir.Workdir(command, trainer.train_set, trainer.heldout, success)
+    records: workdir.Workdir | workdir.Follower = workdir.Follower(command.workdir)
+    if processes.leader():
+        records = workdir.Workdir(command, trainer.train_set, trainer.heldout, success)
     starting.say(records.overview())
     folder, keep = command.workdir / workdir.CHECKPOINTS, config.checkpoint.keep
     try:
@@ -218,7 +231,7 @@ def train(command: Command) -> int:
         )
     if found:
         starting.say(f"continuing after step {first}")
-    with Progress(config.steps, start=first) as progress:
+    with Progress(config.steps, start=first, quiet=quiet) as progress:
         records.open(first, progress)
         step, state, finished = _loop(trainer, records, checkpoints, state, first, stop)
         trainer.grader.close()
@@ -232,7 +245,7 @@ def train(command: Command) -> int:
 
 def _loop(
     trainer: Trainer,
-    records: workdir.Workdir,
+    records: workdir.Workdir | workdir.Follower,
     checkpoints: Checkpoints,
     state: TrainState,
     first: int,
@@ -245,7 +258,7 @@ def _loop(
     config = trainer.config
     saved, finished = first, False
     for step in range(first, config.steps + 1):
-        if stop.requested:
+        if stop.requested():
             break
         if step in (0, config.steps) or step % config.eval.every == 0:
             records.evaluation(
@@ -254,7 +267,7 @@ def _loop(
                 functools.partial(trainer.export, state),
             )
         finished = step == config.steps
-        if finished or stop.requested:
+        if finished or stop.requested():
             break
         state, row, rollouts = trainer.train_step(state, step)
         records.step(step + 1, row, rollouts)
@@ -273,16 +286,20 @@ class _StopSignal:
     """SIGTERM and SIGINT: the first lets the step finish and saves, the second ends at once."""
 
     def __init__(self) -> None:
-        self.requested = False
+        self._received = False
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._handle)
 
     def _handle(self, number: int, frame: Any) -> None:
-        if self.requested:
+        if self._received:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
-        self.requested = True
+        self._received = True
+
+    def requested(self) -> bool:
+        """Whether a signal has come, to any process; all of them ask at the same points."""
+        return processes.anywhere(self._received)
 
 
 if __name__ == "__main__":
-    launch(train)
+    launch(train, options=[processes.OPTION])

@@ -23,7 +23,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from disco_jax import replay, settings
+from disco_jax import processes, replay, settings
 from disco_jax.answers import Answers
 from disco_jax.command import Command, UserError
 from disco_jax.data.sets import QuestionSet
@@ -139,12 +139,13 @@ class Workdir:
           evaluate: given a folder for the responses and where to report, returns a row.
           export: writes the policy to a folder; called where it is the best one so far.
         """
-        if self._metrics.has(step, "eval"):
+        if processes.from_leader(self._metrics.has(step, "eval")):
             return
         with self.progress.phase(f"evaluating after step {step}"):
             row = evaluate(self.path / EVALUATIONS / f"step-{step}", self.progress.say)
         self._scores[step] = row[self._selector[0]]
-        if best_step(self._scores) == step:  # before the row: a restart that lacks it comes here
+        # Before the row: a restart that lacks it comes here again.
+        if processes.from_leader(best_step(self._scores) == step):
             export(self.path / BEST)
             write_json(self.path / BEST / "selection.json", self._best())
         self._metrics.write(step, "eval", row)
@@ -232,6 +233,37 @@ class Workdir:
             "wall_s": found.wall_s,
             "recompiles_after_step_2": recompiled,
         }
+
+
+class Follower:
+    """The records of the other processes: takes part in what all must do, writes nothing."""
+
+    def __init__(self, path: pathlib.Path):
+        self.path = path
+
+    def overview(self) -> str:
+        return ""
+
+    def open(self, step: int, progress: Progress) -> None:
+        self.progress = progress
+
+    def evaluation(
+        self, step: int, evaluate: Callable[..., Any], export: Callable[..., Any]
+    ) -> None:
+        if processes.from_leader(0):
+            return
+        evaluate(self.path, self.progress.say)
+        if processes.from_leader(0):
+            export(self.path / BEST)
+
+    def step(self, step: int, row: dict[str, float], rollouts: tuple[np.ndarray, Answers]) -> None:
+        pass
+
+    def sync(self) -> None:
+        pass
+
+    def finish(self) -> None:
+        pass
 
 
 def lock(folder: pathlib.Path, busy: str) -> TextIO:

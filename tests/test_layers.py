@@ -13,7 +13,8 @@ COMMANDS = {"train", "sample", "serve", "evaluate", "grade", "doctor", "compile_
 DOOR_OF_A_COMMAND = "objective/check.py"  # its path is what users type; what it runs is in golden/
 # What the commands share; like them, it may import every room.
 SHARED = {
-    "answers", "command", "datasets", "heap", "policy", "replay", "settings", "setup", "workdir",
+    "answers", "command", "datasets", "heap", "policy", "processes", "replay", "settings", "setup",
+    "workdir",
 }  # fmt: skip
 # A room may import the rooms named here, and itself.
 ROOMS = {
@@ -33,7 +34,7 @@ ROOMS = {
 # An outside package comes in only through these places (path prefixes below disco_jax/).
 DOORS = {
     "flax": {"model/"},
-    "safetensors": set(),  # model/tensor_files.py streams the format; the package checks it in tests
+    "safetensors": set(),  # model/tensor_files.py streams the format; only tests use it
     "gguf": {"model/gguf.py"},
     "optax": {"update/"},
     "orbax": {"update/checkpoint.py"},

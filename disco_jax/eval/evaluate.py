@@ -87,9 +87,8 @@ def evaluate(
     settings: Mapping[str, Any],
     answer: Answer = boxed,
     chunk: int = 64,
-    shard: tuple[int, int] = (0, 1),
     progress: Progress | None = None,
-) -> Evaluation | None:
+) -> Evaluation:
     """Samples, grades and saves what `path` does not hold yet, and returns the evaluation.
 
     Grading overlaps sampling; a response is written once it is graded.
@@ -100,8 +99,6 @@ def evaluate(
       path: the JSON Lines file; see `responses`.
       settings: all that changes a response, checked against the file on a restart.
       chunk: questions given to the sampler at once.
-      shard: (process, processes): this process samples every processes-th question into its own
-        file; then None is returned, and `collect` joins the files.
       progress: called after every write.
 
     Raises:
@@ -110,10 +107,10 @@ def evaluate(
     """
     if len({q.id for q in questions}) != len(questions) or not questions or k < 1:
         raise ValueError(f"{len(questions)} questions, k={k}: at least one, with ids of their own")
-    process, processes = shard
-    mine = range(process, len(questions), processes)
     saved = responses.resume(path, responses.header(questions, k, settings))
-    missing = [i for i in mine if any((questions[i].id, s) not in saved for s in range(k))]
+    missing = [
+        i for i in range(len(questions)) if any((questions[i].id, s) not in saved for s in range(k))
+    ]
     pending: deque[tuple[Sampled, Future]] = deque()
 
     def write(wait: bool) -> None:
@@ -123,7 +120,7 @@ def evaluate(
             responses.append(path, [new])
             saved[new.question, new.sample] = new
             if progress:
-                progress(len(saved), len(mine) * k)
+                progress(len(saved), len(questions) * k)
 
     for start in range(0, len(missing), chunk):
         indices = missing[start : start + chunk]
@@ -147,34 +144,19 @@ def evaluate(
                 f"the sampler gave {len(absent)} responses too few; the first is sample "
                 f"{absent[0][1]} of question {absent[0][0]}"
             )
-    return _evaluation(questions, k, saved) if processes == 1 else None
-
-
-def collect(
-    paths: Sequence[str | os.PathLike[str]], questions: Sequence[Question], k: int
-) -> Evaluation:
-    """The evaluation saved in one file, or in one file of each process.
-
-    Raises:
-      ValueError: responses are missing (the message says how many), or headers that differ.
-    """
-    saved: responses.Saved = {}
-    heads = []
-    for path in paths:
-        head, found = responses.read(path)
-        heads.append(head)
-        saved.update(found)
-    if any(head != responses.header(questions, k, heads[0]["settings"]) for head in heads):
-        raise ValueError(
-            f"{', '.join(map(str, paths))}: not all of one evaluation of these questions with k={k}"
-        )
     return _evaluation(questions, k, saved)
 
 
 def saved(path: str | os.PathLike[str], questions: Sequence[Question]) -> Evaluation:
-    """The complete evaluation of these questions in one file, whatever its k; raises as
-    `collect`."""
-    return collect([path], questions, responses.read(path)[0]["k"])
+    """The complete evaluation of these questions in one file, whatever its k.
+
+    Raises:
+      ValueError: responses are missing (the message says how many), or of other questions.
+    """
+    head, found = responses.read(path)
+    if head != responses.header(questions, head["k"], head["settings"]):
+        raise ValueError(f"{path}: not an evaluation of these questions")
+    return _evaluation(questions, head["k"], found)
 
 
 def regrade(

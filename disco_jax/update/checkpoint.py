@@ -17,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
+from jax.experimental import multihost_utils
 
 Say = Callable[[str], None]
 _SUMS = "checksums"
@@ -40,6 +41,7 @@ class Checkpoints:
         for path in self._steps():  # orbax cannot open a folder in which one step is empty
             if not (path / _STATE).is_dir() or not (path / _SUMS).is_dir():
                 self._set_aside(path, "it is incomplete")
+        _meet("checkpoints opened")
         self._manager = self._open()
 
     def _open(self) -> ocp.CheckpointManager:
@@ -109,6 +111,7 @@ class Checkpoints:
                     self._manager.close()
                     for damaged, why in unread.items():
                         self._set_aside(self.folder / str(damaged), why)
+                    _meet("checkpoints set aside")
                     self._manager = self._open()
                 return step, found[_STATE]
             unread[step] = reason
@@ -132,6 +135,8 @@ class Checkpoints:
         return [path for path in self.folder.iterdir() if path.name.isdigit()]
 
     def _set_aside(self, path: pathlib.Path, reason: str) -> None:
+        if jax.process_index():
+            return  # the first process does it, once
         target = path.with_name(f"damaged-{path.name}")
         shutil.rmtree(target, ignore_errors=True)
         path.rename(target)
@@ -144,6 +149,12 @@ class Checkpoints:
             f" ({free:.0f} MiB free): {_first_sentence(error)}. Older checkpoints"
             " are intact; free some space and run the same command"
         )
+
+
+def _meet(name: str) -> None:
+    """All processes wait here for one another."""
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices(name)
 
 
 def fingerprint(params: Any) -> str:

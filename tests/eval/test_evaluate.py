@@ -109,15 +109,16 @@ def test_every_response_is_in_the_file_when_it_is_finished(tmp_path):
     assert len(responses.read(path)[1]) == 7
 
 
-def test_processes_share_the_questions(tmp_path, whole):
-    paths = [tmp_path / f"{p}.jsonl" for p in range(3)]
-    for p, path in enumerate(paths):
-        assert run(path, make_sampler(), shard=(p, 3)) is None
-    assert same(m.collect(paths, QUESTIONS, K), whole)
+def test_a_saved_evaluation_reads_back_or_says_what_is_off(tmp_path, whole):
+    path = tmp_path / "r.jsonl"
+    with pytest.raises(Killed):
+        run(path, make_sampler(stop_after=7))
     with pytest.raises(ValueError, match="missing"):
-        m.collect(paths[:2], QUESTIONS, K)
-    with pytest.raises(ValueError, match="not all of one evaluation"):
-        m.collect(paths, QUESTIONS[:5], K)
+        m.saved(path, QUESTIONS)
+    run(path, make_sampler())
+    assert same(m.saved(path, QUESTIONS), whole)
+    with pytest.raises(ValueError, match="not an evaluation of these questions"):
+        m.saved(path, QUESTIONS[:5])
 
 
 def test_sampling_does_not_wait_for_the_grader(tmp_path):
@@ -198,10 +199,10 @@ def test_regrading_samples_nothing_and_counts_what_changed(tmp_path, whole):
     right, wrong = int(whole.correct_QK.sum()), int((~whole.correct_QK).sum())
     assert m.regrade(path, QUESTIONS, grade) == (0, 0)
     assert m.regrade(path, QUESTIONS, lambda text, golds: verdict(False)) == (0, right)
-    assert not m.collect([path], QUESTIONS, K).correct_QK.any()
+    assert not m.saved(path, QUESTIONS).correct_QK.any()
     assert m.regrade(path, QUESTIONS, lambda text, golds: verdict(True)) == (right + wrong, 0)
     m.regrade(path, QUESTIONS, grade)
-    assert same(m.collect([path], QUESTIONS, K), whole)
+    assert same(m.saved(path, QUESTIONS), whole)
     with pytest.raises(ValueError, match="not among"):
         m.regrade(path, QUESTIONS[1:], grade)
 

@@ -1,0 +1,138 @@
+"""Several processes as one run, one per host, all started with the same command.
+
+Each samples and grades its own share of the questions on its own devices; all then hold everybody's
+answers, and compute the same programs over the mesh of all devices. Only arrays cross between them
+(text as bytes of JSON). The first process decides and writes the records, the others follow. With
+one process every function here is the identity, or nearly.
+"""
+
+import json
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from disco_jax.command import Option, UserError
+from disco_jax.data import order
+from disco_jax.model import mesh as meshes
+
+OPTION = Option(
+    "distributed",
+    "",
+    "several processes: `auto` on TPU pods and under SLURM, else ADDRESS:PORT,COUNT,INDEX",
+)
+
+
+def start(distributed: str) -> None:
+    """Joins the other processes; call it before jax meets its devices.
+
+    Args:
+      distributed: "" for a run of one process, "auto" where jax knows the cluster, else
+        "ADDRESS:PORT,COUNT,INDEX": where the first process listens, how many there are, and which
+        of them this one is.
+
+    Raises:
+      UserError: anything else, or a cluster that jax does not know.
+    """
+    if not distributed:
+        return
+    try:
+        if distributed == "auto":
+            jax.distributed.initialize()
+            return
+        address, count, index = distributed.split(",")
+        if not (":" in address and 0 <= int(index) < int(count)):
+            raise ValueError
+    except ValueError as error:
+        raise UserError(
+            f"--distributed={distributed!r}: `auto` needs a TPU pod, SLURM or the like; elsewhere"
+            " give ADDRESS:PORT,COUNT,INDEX, such as 10.0.0.1:1234,2,0 on the first of two hosts"
+        ) from error
+    jax.distributed.initialize(address, int(count), int(index))
+
+
+def leader() -> bool:
+    """Whether this process decides and writes."""
+    return jax.process_index() == 0
+
+
+def share(count: int) -> np.ndarray:
+    """Which of `count` things are this process's to do; the shares of all, in order, are all."""
+    return order.shard(np.arange(count), jax.process_index(), jax.process_count())
+
+
+def gather_rows(rows: np.ndarray) -> np.ndarray:
+    """The rows of all processes, in the order of the processes; their numbers may differ.
+
+    Args:
+      rows: of one dtype and, but for the first axis, one shape in all processes.
+    """
+    if jax.process_count() == 1:
+        return rows
+    counts = multihost_utils.process_allgather(np.int32(len(rows)))
+    padding = [(0, int(counts.max()) - len(rows))] + [(0, 0)] * (rows.ndim - 1)
+    parts = multihost_utils.process_allgather(np.pad(rows, padding))
+    return np.concatenate([part[:n] for part, n in zip(parts, counts, strict=True)])
+
+
+def gather_json(values: list) -> list:
+    """The lists of all processes, joined; of values that JSON can hold."""
+    if jax.process_count() == 1:
+        return values
+    text = "".join(json.dumps(value) + "\n" for value in values)
+    everything = gather_rows(np.frombuffer(text.encode(), np.uint8))
+    return [json.loads(line) for line in everything.tobytes().decode().split("\n")[:-1]]
+
+
+def from_leader(value: int) -> int:
+    """The first process's value, in all of them."""
+    if jax.process_count() == 1:
+        return value
+    return int(multihost_utils.broadcast_one_to_all(np.int32(value)))
+
+
+def rows_from_leader(values: np.ndarray) -> np.ndarray:
+    """The first process's numbers, in all of them.
+
+    Args:
+      values: int32 [n]; in the other processes anything of that length.
+    """
+    if jax.process_count() == 1:
+        return values
+    return np.asarray(multihost_utils.broadcast_one_to_all(values.astype(np.int32)))
+
+
+def anywhere(flag: bool) -> bool:
+    """Whether the flag is up in any process."""
+    if jax.process_count() == 1:
+        return flag
+    return bool(multihost_utils.process_allgather(np.bool_(flag)).any())
+
+
+def own_mesh(mesh: Mesh) -> Mesh:
+    """The mesh of this process's devices alone, for sampling; `mesh` itself where those are all.
+
+    Its tensor axis is that of `mesh`, as far as the devices of one process allow.
+    """
+    if jax.process_count() == 1:
+        return mesh
+    devices = jax.local_devices()
+    tensor = int(np.gcd(mesh.shape["tensor"], len(devices)))
+    return meshes.make_mesh((1, len(devices) // tensor, tensor), devices)
+
+
+def own_copy(tree: Any, mesh: Mesh) -> Any:
+    """Arrays that are sharded over all processes, whole on every device of `own_mesh(mesh)`."""
+    if jax.process_count() == 1:
+        return tree
+    whole = jax.jit(lambda tree: tree, out_shardings=meshes.replicated(mesh))(tree)
+    here = NamedSharding(own_mesh(mesh), P())
+
+    def one(x: jax.Array) -> jax.Array:
+        parts = [shard.data for shard in x.addressable_shards]
+        return jax.make_array_from_single_device_arrays(x.shape, here, parts)
+
+    return jax.tree.map(one, whole)
