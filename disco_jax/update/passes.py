@@ -30,7 +30,13 @@ class Figures(NamedTuple):
 
 
 class Passes:
-    """Compiled forward and backward passes for one model, mesh and shape of minibatch."""
+    """Compiled forward and backward passes for one model, mesh and shape of minibatch.
+
+    Nothing here needs arrays: the programs `_score(params, micro, figures=)` and
+    `_pull_back(params, micro, slopes, total=)` lower from ShapeDtypeStructs on the devices of a
+    mesh that is not at hand (parameters placed by `meshes.shardings`, micro-batches by
+    `meshes.rows`, figures `meshes.replicated`); compile_check.py does so.
+    """
 
     def __init__(
         self,

@@ -1,6 +1,4 @@
-"""One step of two updates on every mesh of up to eight devices: the same parameters."""
-
-import itertools
+"""One step of two updates on meshes of one to eight devices: the same parameters."""
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +13,8 @@ from disco_jax.update.optimizer import make_optimizer
 from disco_jax.update.passes import Passes
 from disco_jax.update.step import Updater
 
-SHAPES = [
-    shape for shape in itertools.product((1, 2, 4, 8), repeat=3) if np.prod(shape) in (1, 2, 4, 8)
-]
+# Every axis alone, and all of them together; test_gradient.py has further ones.
+SHAPES = [(1, 2, 1), (1, 1, 4), (8, 1, 1), (1, 8, 1), (1, 1, 8), (2, 2, 2)]
 RATE = 1e-3
 
 
@@ -50,7 +47,7 @@ def alone(tiny, ragged):
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_every_mesh_gives_the_same_parameters(tiny, ragged, alone, shape):
+def test_a_mesh_changes_no_parameter(tiny, ragged, alone, shape):
     dims, params = tiny
     updater = make_updater(dims, shape)
     state, metrics = one_step(dims, params, ragged, updater)
