@@ -14,7 +14,7 @@ DIMS = ModelDims(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name,billions", zip(known.MODELS, (1.78, 7.62, 8.03), strict=True))
+@pytest.mark.parametrize("name,billions", list(zip(known.MODELS, (1.78, 7.62, 8.03), strict=True)))
 def test_sizes_of_the_papers_models(name, billions):
     assert known.parameters(known.MODELS[name]) / 1e9 == pytest.approx(billions, abs=0.006)
 
