@@ -94,14 +94,14 @@ STEPS = 3  # of a process of the case `step`; its first is left out
 class Program:
     """One running benchmark program: its turns and the JSON lines it prints."""
 
-    def __init__(self, name: str, command: list[str], folder: pathlib.Path):
+    def __init__(self, name: str, command: list[str], folder: pathlib.Path, env: dict[str, str]):
         self.name = name
         self.rows: list[dict[str, Any]] = []
         self._errors = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
             command,
             cwd=folder,
-            env=os.environ | {"HF_HUB_OFFLINE": "1"},
+            env=os.environ | {"HF_HUB_OFFLINE": "1"} | env,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -151,6 +151,12 @@ def commands(args: argparse.Namespace) -> dict[str, tuple[list[str], pathlib.Pat
     }
 
 
+def environment(args: argparse.Namespace, name: str) -> dict[str, str]:
+    """Variables given for this program: `--env vllm:LD_PRELOAD=libtcmalloc.so`."""
+    given = [text.partition(":")[2] for text in args.env if text.partition(":")[0] == name]
+    return dict(text.split("=", 1) for text in given)
+
+
 def _paths(folder: pathlib.Path, text: str) -> list[str]:
     program, *rest = text.split()
     return [str(folder / program), *rest]
@@ -161,7 +167,8 @@ def in_turns(args: argparse.Namespace) -> list[dict[str, Any]]:
     running = []
     try:
         for name, (command, folder) in commands(args).items():
-            program = Program(name, [*command, "--repeats", str(args.repeats)], folder)
+            command += ["--repeats", str(args.repeats)]
+            program = Program(name, command, folder, environment(args, name))
             print(f"peers: {name} is warm", file=sys.stderr)
             running.append(program)
         while waiting := [program for program in running if program.waiting]:
@@ -181,7 +188,8 @@ def by_process(args: argparse.Namespace) -> list[dict[str, Any]]:
     rounds = -(-args.repeats // (STEPS - 1))
     for _ in range(rounds):
         for name, (command, folder) in commands(args).items():
-            program = Program(name, [*command, "--steps", str(STEPS)], folder)
+            command += ["--steps", str(STEPS)]
+            program = Program(name, command, folder, environment(args, name))
             while program.waiting:
                 program.turn()
             for row in program.rows:
@@ -235,6 +243,7 @@ def main() -> None:
     parser.add_argument("--venvs", type=pathlib.Path, help="default: beside the peers' folder")
     parser.add_argument("--only", default="", help="peers, separated by commas; default: all")
     parser.add_argument("--ours", default="", help="further arguments of our program")
+    parser.add_argument("--env", action="append", default=[], help="PEER:NAME=VALUE, repeatable")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=pathlib.Path, help="file the JSON lines are added to")
     args = parser.parse_args()

@@ -13,9 +13,8 @@ from disco_jax.reward.verdict import Outcome
 WATCH_S = 0.25  # between looks at a worker's memory, where the kernel does not bound it
 PATIENCE = 2  # further periods for a worker that the machine keeps from running
 IDLE_MIB = 64  # resident, of an idle worker
+BOUNDING = "/proc/self/statm"  # where this is, a worker bounds its own memory; elsewhere we look
 START_S = 60.0  # a fresh interpreter answers within this, or grading stops with an error
-_UNBOUNDED = sys.platform == "darwin"  # its kernel does not enforce RLIMIT_AS
-
 _START = (
     "import sys; sys.path[:] = {path!r}; from disco_jax.reward import worker; "
     "worker.main({policy!r}, {timeout_s!r}, {memory_mib!r})"
@@ -51,6 +50,10 @@ class _Gone(Exception):
     """The worker's process ended without an answer."""
 
 
+class _Grown(_Gone):
+    """It was ended because it had grown beyond its bound."""
+
+
 class _Late(Exception):
     """No answer before the deadline."""
 
@@ -61,6 +64,7 @@ class Worker:
     def __init__(self, policy: str, timeout_s: float, memory_mib: int):
         self._timeout_s = timeout_s
         self._memory_mib = memory_mib
+        self._watched = not os.path.exists(BOUNDING)
         self._command = [
             sys.executable,
             "-c",
@@ -87,10 +91,11 @@ class Worker:
                 return self._ask(request)
             except _Late:
                 return Outcome(0, "timeout")
-            except _Gone:
+            except _Gone as error:
+                reason = "memory" if isinstance(error, _Grown) else "crash"
                 if fresh:
                     break
-        return Outcome(0, "crash")
+        return Outcome(0, reason)
 
     def _ask(self, request: bytes) -> Outcome:
         self.start()
@@ -100,7 +105,7 @@ class Worker:
             reply = json.loads(self._read_line(self._timeout_s))
         except (OSError, _Gone, _Late, ValueError, AttributeError) as error:
             self.kill()
-            raise error if isinstance(error, _Late) else _Gone from None
+            raise error if isinstance(error, _Late | _Grown) else _Gone from None
         self._answered += 1
         if reply[1] == "memory":
             self.kill()  # its heap may be in pieces
@@ -150,14 +155,14 @@ class Worker:
         return line
 
     def _await(self, selector: selectors.BaseSelector, pid: int, timeout_s: float) -> None:
-        """Returns when there is output; raises `_Late`, or `_Gone` where memory runs over."""
+        """Returns when there is output; raises `_Late`, or `_Grown` where memory runs over."""
         for _ in range(1 + PATIENCE):
             deadline = time.monotonic() + timeout_s
             while (left := deadline - time.monotonic()) > 0:
-                if selector.select(min(left, WATCH_S) if _UNBOUNDED else left):
+                if selector.select(min(left, WATCH_S) if self._watched else left):
                     return
-                if _UNBOUNDED and resident_mib(pid) > self._memory_mib + IDLE_MIB:
-                    raise _Gone
+                if self._watched and resident_mib(pid) > self._memory_mib + IDLE_MIB:
+                    raise _Grown
             if not starved(pid):
                 break
         raise _Late

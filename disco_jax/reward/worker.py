@@ -1,18 +1,21 @@
 """The process in which answers are judged. It reads requests and writes outcomes, one a line.
 
 Its bounds are its own: above an idle worker it may grow by `memory_mib` of address space, and
-the kernel ends it when one answer uses far more processor time than the deadline allows (so an
-orphan cannot run on). The deadline itself is kept by `pool`, from outside.
+the kernel ends it when one answer uses far more processor time than the deadline allows. It ends
+itself when the process that started it is gone. The deadline is kept by `pool`, from outside.
 """
 
 import json
 import os
 import resource
 import sys
+import threading
+import time
 
 from disco_jax.reward import policies
 from disco_jax.reward.verdict import Outcome
 
+ORPHAN_S = 1.0  # between looks at the parent
 RECURSION = 2_000  # frames; the readers bound their own depth far below this
 
 
@@ -26,6 +29,7 @@ def main(policy: str, timeout_s: float, memory_mib: int) -> None:
     sys.setrecursionlimit(RECURSION)
     judging = policies.build(policy)
     judging.load()
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     _bound_memory(memory_mib)
     replies.write(b"ready\n")
     replies.flush()
@@ -45,6 +49,13 @@ def _judge(judge, text: str, golds: list[str]) -> Outcome:
         return Outcome(0, "unreadable: too deep")
     except Exception as error:
         return Outcome(0, f"error: {type(error).__name__}: {error}"[:500])
+
+
+def _end_with(parent: int) -> None:
+    """Ends this process, whatever it is doing, soon after its parent: an orphan has no reader."""
+    while os.getppid() == parent:
+        time.sleep(ORPHAN_S)
+    os._exit(1)
 
 
 def _bound_memory(memory_mib: int) -> None:

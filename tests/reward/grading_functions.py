@@ -26,6 +26,14 @@ def grow_on_request(response, golds):
     return response in golds
 
 
+def fill_on_request(response, golds):
+    if response == "fill":
+        kept = [b"x" * 2**20 for _ in range(400)]
+        time.sleep(60)
+        return len(kept) == 0
+    return response in golds
+
+
 def die_on_request(response, golds):
     if response == "die":
         os._exit(0)

@@ -65,6 +65,17 @@ def test_memory_is_bounded():
     assert (before.reward, lost, after.reward) == (1, (0, "memory", lost.ms), 1)
 
 
+def test_memory_is_bounded_where_the_kernel_does_not():
+    """As on macOS: from outside, by looking."""
+    worker = process.Worker(user("fill_on_request"), timeout_s=60.0, memory_mib=4096)
+    worker._watched, worker._memory_mib = True, 128
+    try:
+        answers = [worker.ask(text, ("a",)) for text in ("fill", "a")]
+    finally:
+        worker.kill()
+    assert answers == [(0, "memory"), (1, answers[1].reason)]
+
+
 def test_the_memory_of_a_process_can_be_looked_at():
     assert 1 < process.resident_mib(os.getpid()) < 100_000
     assert process.resident_mib(2**22 - 1) == 0
@@ -167,10 +178,17 @@ with Grader('function(path="grading_functions:sleep_on_request")', timeout_s=100
 
 
 @pytest.mark.parametrize(
-    ("how", "request_"), [(signal.SIGINT, "sleep"), (signal.SIGINT, "a"), (signal.SIGKILL, "a")]
+    ("how", "request_"),
+    [
+        (signal.SIGINT, "sleep"),
+        (signal.SIGINT, "a"),
+        (signal.SIGTERM, "sleep"),
+        (signal.SIGTERM, "a"),
+        (signal.SIGKILL, "sleep"),
+    ],
 )
 def test_no_worker_outlives_the_run(how, request_):
-    """After ctrl-C, busy or idle; after a kill, an idle worker sees its pipe end."""
+    """Nor its run's last answer: busy or idle, it ends with the process that started it."""
     script = SCRIPT.format(path=[os.path.dirname(__file__)], request=request_)
     with subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
