@@ -16,15 +16,14 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from disco_jax.model import export, tensor_files, transformer, weights
+from disco_jax.model import export, tensor_files, weights
 from disco_jax.model import mesh as meshes
-from disco_jax.model.dims import ModelDims, RopeScaling
 
 DATA = pathlib.Path(__file__).parent / "data"
 CASES = {"llama3": "bfloat16", "qwen2": "float32", "qwen2_tied": "float16", "qwen3": "bfloat16"}
 
 
-def raw_bytes(folder, dims):
+def raw_bytes(folder):
     """Name -> (dtype, shape, bytes) of every tensor, as the files hold them."""
     found = {}
     for path in folder.glob("*.safetensors"):
@@ -40,7 +39,7 @@ def shardings(shape, dims):
     return meshes.shardings(mesh, weights.shapes(dims))
 
 
-def save_raw(folder, tensors, dims=None, name="model.safetensors"):
+def save_raw(folder, tensors, name="model.safetensors"):
     folder.mkdir(exist_ok=True)
     safetensors.numpy.save_file(tensors, folder / name)
 
@@ -51,16 +50,17 @@ def qwen3():
     return dims, weights.load(DATA / "qwen3", dims)
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("dtype", ["source", "stated"])
+@pytest.mark.parametrize(
+    ("case", "dtype"), [(case, "source") for case in CASES] + [("llama3", "stated")]
+)
 def test_untouched_weights_leave_as_they_came_to_the_byte(case, dtype, tmp_path):
-    """In the file's dtype, through float32 masters, out again; subnormal float16 included."""
+    """In the file's dtype, through float32 masters, and out again."""
     dims = weights.read_dims(DATA / case)
     params = weights.load(DATA / case, dims)
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {np.dtype(np.float32)}
     dtype = CASES[case] if dtype == "stated" else dtype
     weights.save(tmp_path / "out", dims, params, DATA / case, dtype=dtype)
-    assert raw_bytes(tmp_path / "out", dims) == raw_bytes(DATA / case, dims)
+    assert raw_bytes(tmp_path / "out") == raw_bytes(DATA / case)
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert config["torch_dtype"] == CASES[case]
     assert config["eos_token_id"] == json.loads((DATA / case / "config.json").read_text()).get(
@@ -71,34 +71,34 @@ def test_untouched_weights_leave_as_they_came_to_the_byte(case, dtype, tmp_path)
 
 @pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16])
 def test_every_finite_16_bit_number_survives(dtype, tmp_path):
+    """Subnormal ones too, which a conversion in hardware may flush to 0."""
     bits = np.arange(65536, dtype=np.uint16).view(dtype)
     values = np.where(np.isfinite(bits.astype(np.float32)), bits, np.zeros((), dtype))
-    dims = ModelDims("qwen2", 256, 256, 1, 1, 1, 4, 8, 16, tied=True)
-    params = transformer.init(jax.random.key(0), dims)
-    weights.save(tmp_path / "a", dims, params, dtype=np.dtype(dtype).name)
-    tensors = safetensors.numpy.load_file(tmp_path / "a" / "model.safetensors")
-    tensors["model.embed_tokens.weight"] = values.reshape(256, 256)
+    dims = dataclasses.replace(weights.read_dims(DATA / "qwen3"), vocab=1024, tied=True)
+    tensors = safetensors.numpy.load_file(DATA / "qwen3" / "model.safetensors")
+    del tensors["lm_head.weight"]
+    tensors["model.embed_tokens.weight"] = values.reshape(1024, 64)
     save_raw(tmp_path / "a", tensors)
     params = weights.load(tmp_path / "a", dims)
     np.testing.assert_array_equal(params["embed"].reshape(-1), values.astype(np.float32))
     weights.save(tmp_path / "b", dims, params, tmp_path / "a", dtype="source")
-    assert raw_bytes(tmp_path / "b", dims) == raw_bytes(tmp_path / "a", dims)
+    assert raw_bytes(tmp_path / "b") == raw_bytes(tmp_path / "a")
 
 
-@pytest.mark.parametrize("case", ["llama3", "qwen2_tied"])
-@pytest.mark.parametrize("shape", [(1, 4, 1), (2, 2, 2), (1, 1, 8)])
+@pytest.mark.parametrize(
+    ("case", "shape"), [("llama3", (2, 2, 2)), ("llama3", (1, 4, 1)), ("qwen2_tied", (1, 1, 8))]
+)
 def test_shards_are_those_of_the_whole_and_come_back_together(case, shape, tmp_path):
     dims = weights.read_dims(DATA / case)
     table = shardings(shape, dims)
     whole, parts = weights.load(DATA / case, dims), weights.load(DATA / case, dims, table)
     jax.tree.map(np.testing.assert_array_equal, whole, parts)
-    jax.tree.map(lambda x, s: x.sharding.is_equivalent_to(s, x.ndim), parts, table)
     assert all(
         leaf.sharding.is_equivalent_to(sharding, leaf.ndim)
         for leaf, sharding in zip(jax.tree.leaves(parts), jax.tree.leaves(table), strict=True)
     )
     weights.save(tmp_path / "out", dims, parts, DATA / case, dtype="source")
-    assert raw_bytes(tmp_path / "out", dims) == raw_bytes(DATA / case, dims)
+    assert raw_bytes(tmp_path / "out") == raw_bytes(DATA / case)
 
 
 def test_each_byte_is_read_once_however_many_devices_hold_it(monkeypatch):
@@ -282,24 +282,24 @@ def test_folders_without_weights_are_named(qwen3, tmp_path):
 def test_a_full_disk_is_noticed_before_anything_is_written(qwen3, tmp_path, monkeypatch):
     dims, params = qwen3
     weights.save(tmp_path / "out", dims, params)
-    before = raw_bytes(tmp_path / "out", dims)
+    before = raw_bytes(tmp_path / "out")
     full = types.SimpleNamespace(free=1000)
     monkeypatch.setattr(export.shutil, "disk_usage", lambda path: full)
     with pytest.raises(OSError, match=r"takes 0.00 GB, and 0.00 GB are free.*bfloat16"):
         weights.save(tmp_path / "out", dims, params)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-    assert raw_bytes(tmp_path / "out", dims) == before
+    assert raw_bytes(tmp_path / "out") == before
 
 
 def test_an_export_that_fails_leaves_the_older_one(qwen3, tmp_path):
     dims, params = qwen3
     weights.save(tmp_path / "out", dims, params)
-    before = raw_bytes(tmp_path / "out", dims)
+    before = raw_bytes(tmp_path / "out")
     huge = params | {"final_norm": params["final_norm"] * 1e6}
     with pytest.raises(ValueError, match="model.norm.weight .* not finite in float16"):
         weights.save(tmp_path / "out", dims, huge, dtype="float16")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-    assert raw_bytes(tmp_path / "out", dims) == before
+    assert raw_bytes(tmp_path / "out") == before
     weights.save(tmp_path / "out", dims, huge)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     np.testing.assert_array_equal(
@@ -364,7 +364,7 @@ def test_two_processes_read_their_shards_and_export_the_whole(tmp_path):
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
         port = probe.getsockname()[1]
-    env = dict(os.environ, XLA_FLAGS="--xla_force_host_platform_device_count=2")
+    env = dict(os.environ, XLA_FLAGS=os.environ["XLA_FLAGS"].replace("=8", "=2"))
     out, source = tmp_path / "out", DATA / "qwen3"
     processes = [
         subprocess.Popen(
@@ -378,14 +378,7 @@ def test_two_processes_read_their_shards_and_export_the_whole(tmp_path):
     ]
     logs = [process.communicate(timeout=300)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], "\n".join(logs)
-    assert raw_bytes(out, None) == raw_bytes(source, None)
+    assert raw_bytes(out) == raw_bytes(source)
     for log in logs:
         _, read, _, total = log.strip().splitlines()[-1].split()
         assert int(read) < 0.55 * int(total), log  # half, and the norms, which both hold
-
-
-def test_rope_scaling_survives_the_export(tmp_path):
-    scaling = RopeScaling(8.0, 1.0, 4.0, 8192)
-    dims = ModelDims("llama", 32, 16, 1, 2, 1, 8, 24, 131072, 5e5, scaling, 1e-5)
-    weights.save(tmp_path / "m", dims, transformer.init(jax.random.key(0), dims))
-    assert weights.read_dims(tmp_path / "m") == dims
