@@ -75,6 +75,7 @@ def save(
     """
     wanted = places(dims)
     _check(params, dims)
+    params = jax.tree.map(jnp.asarray, params)
     dtypes = _dtypes(dtype, tokenizer_from, dims, wanted)
     sizes = {p.name: math.prod(p.shape) * dtypes[p.name].itemsize for p in wanted}
     files = _split(wanted, sizes, file_bytes)
@@ -176,10 +177,8 @@ def _take(leaf: jax.Array, place: Place, dtype: np.dtype) -> np.ndarray:
     Raises:
       ValueError: it is not finite in that dtype.
     """
-    leaf = jnp.asarray(leaf)
-    tensor, finite = _gather(
-        leaf, place.layer, place.transposed, dtype, place.sharding(leaf.sharding)
-    )
+    sharding = place.sharding(leaf.sharding)
+    tensor, finite = _gather(leaf, place.layer, place.transposed, dtype, sharding)
     if not finite:
         raise ValueError(f"{place.name} holds values that are not finite in {dtype}: not exported")
     return np.asarray(tensor.addressable_data(0))

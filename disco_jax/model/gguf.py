@@ -1,7 +1,7 @@
 """GGUF files (llama.cpp's), read through the gguf package: dimensions, and tensors as floats.
 
-Quantised tensors are dequantised as they are read, rows at a time. They go by llama.cpp's names in
-the file and by Hugging Face's here.
+Quantised tensors are dequantised as they are read, only the rows that are asked for. They go by
+llama.cpp's names in the file and by Hugging Face's here.
 """
 
 import dataclasses
@@ -131,6 +131,7 @@ def stored_tensors(path: str | os.PathLike, dims: ModelDims) -> dict[str, GgufTe
     Raises:
       ValueError: as `read_dims`; or a format that the package does not dequantise.
     """
+    file = _open(path)
     import gguf
 
     names = {
@@ -144,7 +145,7 @@ def stored_tensors(path: str | os.PathLike, dims: ModelDims) -> dict[str, GgufTe
             order = np.arange(heads * dims.head_dim).reshape(heads, -1, 2)
             orders[theirs] = order.swapaxes(1, 2).reshape(-1)
     found, formats = {}, set()
-    for tensor in _open(path).tensors:
+    for tensor in file.tensors:
         code = tensor.tensor_type.name
         if code not in formats:
             try:
