@@ -79,7 +79,8 @@ class Updater:
     def init(self, params: Any) -> TrainState:
         """The state before the first step; parameters and moments placed by the mesh's table.
 
-        With adapters, the given parameters become the frozen base.
+        Takes `params` over: where they lie in place already they are not copied, and the first
+        update, which donates its state, deletes them. With adapters, they become the frozen base.
         """
         if spec := self.passes.lora:
             self.base = self._place(

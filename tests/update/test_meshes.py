@@ -36,6 +36,7 @@ def make_updater(dims, shape, rows=8, **options) -> Updater:
 
 def one_step(dims, params, rollouts, updater):
     reward_QN = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0], [1, 0, 1]], np.float32)
+    params = jax.tree.map(jnp.copy, params)  # the step donates its state
     return updater.step(updater.init(params), rollouts, reward_QN)
 
 
