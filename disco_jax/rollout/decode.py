@@ -5,6 +5,7 @@ program works on one replica's own slots and needs no other's: replicas never wa
 within a dispatch.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +16,7 @@ from disco_jax.model.attention import cached_attention
 from disco_jax.model.dims import ModelDims
 from disco_jax.rollout import cache as caches
 from disco_jax.rollout.cache import Cache, PromptCache
+from disco_jax.rollout.layers import extend, logits
 from disco_jax.rollout.sampling import Sampling, sample
 
 Array = jax.Array
@@ -112,16 +114,11 @@ def prefill(params, tokens_QP: Array, length_Q: Array, *, dims: ModelDims, dtype
         return cached_attention(q, k, v, mask_QPP), (k.swapaxes(2, 3), v)
 
     position_QP = jnp.maximum(index_P - first_Q1, 0)
-    hidden_QPD, cache = transformer.extend(
-        params, dims, tokens_QP, position_QP, (None,) * dims.layers, attend, dtype=dtype
+    angles = transformer.rope_tables(position_QP, dims)
+    hidden_QPD, cache = extend(
+        params, dims, tokens_QP, angles, (None,) * dims.layers, attend, dtype=dtype
     )
     return cache, hidden_QPD[:, -1]
-
-
-def logits(params, hidden_SD: Array, dims: ModelDims) -> Array:
-    """Float32 [S, V]."""
-    head_DV = transformer.head_weights(params, dims)
-    return jnp.dot(hidden_SD, head_DV, preferred_element_type=jnp.float32)
 
 
 def end(state: DecodeState, stopped_S: Array) -> DecodeState:
@@ -163,6 +160,7 @@ def decode(
     dtype: Any,
     sampling: Sampling,
     eos_ids: tuple[int, ...],
+    longest: int,
 ) -> tuple[DecodeState, Block]:
     """Decodes until steps_X tokens are made, the fresh columns are full, or enough slots are done.
 
@@ -170,6 +168,7 @@ def decode(
       steps_X: int32 [1], the most steps.
       enough_X: int32 [1]: the loop ends when that many slots are done, for then the host has
         something to do: refill them, or drop them from the batch.
+      longest: positions of the longest prompt and response together.
     """
     S, (_, R) = state.slots.done_S.shape[0], caches.widths(state.cache)
     begin, length_S = state.fill_X[0], state.slots.length_S
@@ -180,15 +179,17 @@ def decode(
         jnp.zeros((S, R), jnp.float32),
     )
 
+    step = functools.partial(_step, dims=dims, dtype=dtype, sampling=sampling, eos_ids=eos_ids)
+    # Rows of a table: sines taken in the loop are fused into every consumer, element by element.
+    tables = transformer.rope_tables(jnp.arange(longest), dims)
+
     def unfinished(carry) -> Array:
         fill, _, slots, _ = carry
         return (fill < last) & (jnp.sum(slots.done_S) < enough_X[0])
 
     def body(carry):
         fill, cache, slots, outputs = carry
-        drawn, cache, slots = _step(
-            params, cache, slots, fill, dims=dims, dtype=dtype, sampling=sampling, eos_ids=eos_ids
-        )
+        drawn, cache, slots = step(params, cache, slots, fill, tables)
         outputs = tuple(
             jax.lax.dynamic_update_slice_in_dim(out, x_S[:, None], fill - begin, axis=1)
             for out, x_S in zip(outputs, drawn, strict=True)
@@ -209,21 +210,16 @@ def decode(
     return DecodeState(cache, slots, fill[None]), block
 
 
-def _step(params, cache: Cache, slots: Slots, at: Array, *, dims, dtype, sampling, eos_ids):
+def _step(params, cache: Cache, slots: Slots, at: Array, tables, *, dims, dtype, sampling, eos_ids):
     """One token for every slot that is not done."""
 
     def attend(q, k, v, layer):
         out_SHd, layer = caches.attend(layer, q[:, 0], k[:, 0], v[:, 0], slots.start_S, at)
         return out_SHd[:, None], layer
 
-    hidden_S1D, cache = transformer.extend(
-        params,
-        dims,
-        slots.token_S[:, None],
-        slots.position_S[:, None],
-        cache,
-        attend,
-        dtype=dtype,
+    angles = tuple(table[slots.position_S[:, None]] for table in tables)
+    hidden_S1D, cache = extend(
+        params, dims, slots.token_S[:, None], angles, cache, attend, dtype=dtype
     )
     logits_SV = logits(params, hidden_S1D[:, 0], dims)
     drawn = sample(logits_SV, slots.key_S, slots.length_S, sampling)

@@ -4,129 +4,27 @@ The method set, its names and meanings follow JetStream's Engine, with groups as
 `prefill` and `prefill_multisampling` (one prompt, one or N first tokens), `insert` and
 `bulk_insert`, `generate` (one token for every slot), `free_resource`. The scheduler uses the
 grouped forms of the same programs: `prefill_prompts` (many prompts, no first token), `start`
-(any responses into any free slots), `generate_many` (many tokens per dispatch), `slide` and
-`compact` (the cache of live slots only).
+(any responses into any free slots), `generate_many` (many tokens per dispatch), `slide` (the
+cache of the live slots only, as wide as they need).
 """
 
-import dataclasses
-import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jax.sharding import PartitionSpec as P
 
-from disco_jax.model import mesh as meshes
 from disco_jax.model import transformer
 from disco_jax.model.dims import ModelDims
 from disco_jax.rollout import cache as caches
-from disco_jax.rollout import decode, sampling
-from disco_jax.rollout.cache import PromptCache
 from disco_jax.rollout.decode import Block, DecodeState, Starts
-from disco_jax.rollout.sampling import Sampling
+from disco_jax.rollout.layers import check_params
+from disco_jax.rollout.programs import EngineConfig, Programs
+from disco_jax.rollout.results import Prefix, ResultTokens
 
 Array = jax.Array
-
-
-@dataclasses.dataclass(frozen=True)
-class EngineConfig:
-    """Static settings of the engine's programs.
-
-    Attributes:
-      prompt_tokens: P, the longest prompt.
-      max_tokens: T, the limit on response tokens, end-of-sequence token included.
-      slots: S, the most responses decoded at once, over all devices.
-      prefill_questions: prompts in one prefill call.
-      steps_per_dispatch: R, decoding steps before the host looks at the slots again, at most.
-      sampling: how tokens are drawn.
-      eos_ids: a response ends with the first of these.
-      pad_id: fills unused positions.
-      dtype: of activations, matrices and the cache.
-      least_slots: the batch shrinks down to this many slots as responses finish; `slots`: never.
-      least_columns: the smallest width of the cache, and of a prefill; the widest there is: one
-        width for all.
-    """
-
-    prompt_tokens: int
-    max_tokens: int
-    slots: int
-    prefill_questions: int
-    steps_per_dispatch: int
-    sampling: Sampling
-    eos_ids: tuple[int, ...]
-    pad_id: int
-    dtype: Any
-    least_slots: int
-    least_columns: int
-
-
-class Prefix(NamedTuple):
-    """Prefilled prompts, and where the responses to them begin.
-
-    `token_N` is the first token to feed: the last prompt token, whose keys are not cached yet, or
-    (with `length_N` = 1) the first response token, drawn by prefill.
-    """
-
-    cache: PromptCache
-    row_N: np.ndarray  # int32, row of `cache`
-    cached_N: np.ndarray  # int32, cached tokens of that prompt
-    token_N: Array  # int32
-    length_N: np.ndarray  # int32, 0 or 1
-    key_N: Array | None  # of the responses, where prefill drew their first tokens
-
-
-class SlotData(NamedTuple):
-    """What `ResultTokens` says about some slots, one row each."""
-
-    tokens: Array
-    valid: Array
-    lengths: Array
-    log_prob: Array
-
-
-@dataclasses.dataclass(frozen=True)
-class ResultTokens:
-    """One new token per slot in one int32 array, for one copy to the host.
-
-    Attributes:
-      data: [slots, 3]: token, whether it is a token (0 where the slot was done), and the response
-        tokens of the slot so far.
-      tokens_idx, valid_idx, length_idx: the column ranges of the three.
-      samples_per_slot: 1.
-      log_prob: float32 [slots, 1], of the distribution that the token was drawn from.
-    """
-
-    data: Array
-    log_prob: Array
-    tokens_idx: tuple[int, int] = (0, 1)
-    valid_idx: tuple[int, int] = (1, 2)
-    length_idx: tuple[int, int] = (2, 3)
-    samples_per_slot: int = 1
-
-    def copy_to_host_async(self) -> None:
-        for array in (self.data, self.log_prob):
-            if isinstance(array, jax.Array):
-                array.copy_to_host_async()
-
-    def convert_to_numpy(self) -> "ResultTokens":
-        return dataclasses.replace(
-            self, data=np.asarray(self.data), log_prob=np.asarray(self.log_prob)
-        )
-
-    def get_result_at_slot(self, slot: int) -> SlotData:
-        return self.get_result_at_slots((slot,))
-
-    def get_result_at_slots(self, slots: tuple[int, ...]) -> SlotData:
-        rows, at = self.data[np.asarray(slots)], np.asarray(slots)
-        return SlotData(
-            rows[:, slice(*self.tokens_idx)],
-            rows[:, slice(*self.valid_idx)],
-            rows[:, slice(*self.length_idx)][:, 0],
-            self.log_prob[at],
-        )
 
 
 class Engine:
@@ -149,7 +47,7 @@ class Engine:
         self.prompt_sizes = caches.ladder(
             min(config.least_columns, config.prompt_tokens), config.prompt_tokens
         )
-        self._programs = _Programs(dims, config, mesh)
+        self._programs = Programs(dims, config, mesh)
         # Every shape that a program was called with: what has been compiled, and nothing else.
         self.compiled: set[tuple] = set()
 
@@ -392,24 +290,6 @@ class Engine:
         return self.slide(state, caches.round_up(max(longest, prompt, 1), self.column_sizes))
 
 
-def check_params(params: transformer.Params, dims: ModelDims) -> None:
-    """Raises ValueError listing parameters that are missing, unexpected or misshapen."""
-    expected = jax.eval_shape(lambda key: transformer.init(key, dims), jax.random.key(0))
-
-    def shapes(tree: Any) -> dict[str, tuple[int, ...]]:
-        leaves = jax.tree_util.tree_leaves_with_path(tree)
-        return {jax.tree_util.keystr(p, simple=True, separator="."): x.shape for p, x in leaves}
-
-    wanted, found = shapes(expected), shapes(params)
-    problems = [
-        f"{name}: {found.get(name, 'missing')}, expected {wanted.get(name, 'no such parameter')}"
-        for name in sorted(wanted.keys() | found.keys())
-        if wanted.get(name) != found.get(name)
-    ]
-    if problems:
-        raise ValueError("parameters do not fit the model:\n  " + "\n  ".join(problems))
-
-
 def _left_padded(
     prompts: Sequence[np.ndarray], rows: int, sizes: tuple[int, ...], pad_id: int
 ) -> np.ndarray:
@@ -419,60 +299,3 @@ def _left_padded(
     for row, prompt in zip(out, prompts, strict=False):
         row[width - len(prompt) :] = prompt
     return out
-
-
-class _Programs:
-    """The jitted functions; over several replicas, each runs on its own slots by shard_map."""
-
-    def __init__(self, dims: ModelDims, config: EngineConfig, mesh: Mesh):
-        replicas = mesh.shape["data"] * mesh.shape["fsdp"]
-        everywhere, rows = meshes.replicated(mesh), meshes.rows(mesh)
-        R, dtype = config.steps_per_dispatch, config.dtype
-        eos_ids = config.eos_ids
-
-        def mapped(function, in_specs):
-            if replicas == 1:
-                return function
-            return jax.shard_map(
-                function, mesh=mesh, in_specs=in_specs, out_specs=meshes.ROWS, check_vma=False
-            )
-
-        def jit(function, in_specs=None, static=(), donate=(), out=rows):
-            return jax.jit(
-                function, static_argnames=static, donate_argnums=donate, out_shardings=out
-            )
-
-        run = functools.partial(
-            decode.decode, dims=dims, dtype=dtype, sampling=config.sampling, eos_ids=eos_ids
-        )
-        self.load = jit(
-            functools.partial(transformer.unstack, dims=dims, dtype=dtype), out=everywhere
-        )
-        self.prefill = jit(
-            functools.partial(decode.prefill, dims=dims, dtype=dtype), out=everywhere
-        )
-
-        def first_tokens(params, hidden_1D, key_N):
-            logits_1V = decode.logits(params, hidden_1D, dims)
-            logits_NV = jnp.broadcast_to(logits_1V, (len(key_N), logits_1V.shape[1]))
-            zero_N = jnp.zeros(len(key_N), jnp.int32)
-            return sampling.sample(logits_NV, key_N, zero_N, config.sampling)
-
-        self.first_tokens = jit(first_tokens, out=everywhere)
-        init = functools.partial(decode.init_state, dims, replicas=replicas, fresh=R, dtype=dtype)
-        self.init = jit(init, static=("slots", "past"))
-        self.end = jit(decode.end, donate=(0,))
-        insert = functools.partial(decode.insert, eos_ids=eos_ids)
-        self.insert = jit(mapped(insert, (P(), meshes.ROWS, meshes.ROWS)), donate=(1,))
-        row = meshes.ROWS
-        self.decode = jit(mapped(run, (P(), row, row, row)), donate=(1,))
-
-        def slide(state, *, past):
-            move = functools.partial(decode.slide, row_Y=None, past=past)
-            return mapped(move, (row,))(state)
-
-        def compact(state, row_Y, *, past):
-            return mapped(functools.partial(decode.slide, past=past), (row, row))(state, row_Y)
-
-        self.slide = jit(slide, static=("past",))
-        self.compact = jit(compact, static=("past",))

@@ -21,7 +21,8 @@ import jax
 import numpy as np
 
 from disco_jax.rollout.cache import round_up, widths
-from disco_jax.rollout.engine import Engine, Prefix
+from disco_jax.rollout.engine import Engine
+from disco_jax.rollout.results import Prefix
 from disco_jax.types import Rollouts
 
 # (question row, sample, response tokens): called once per response, when it is complete.

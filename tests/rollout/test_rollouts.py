@@ -45,6 +45,11 @@ def roll(tiny, prompts, mesh_shape=(1, 1, 1), on_finish=None, seed=0, **change):
     return scheduler.sample(engine, engine.load_params(params), *prompts, key_QN, on_finish)
 
 
+@pytest.fixture(scope="module")
+def expected(tiny, prompts):
+    return roll(tiny, prompts)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -56,8 +61,7 @@ def roll(tiny, prompts, mesh_shape=(1, 1, 1), on_finish=None, seed=0, **change):
     ],
     ids=str,
 )
-def test_tokens_depend_on_nothing_but_their_own_keys(tiny, prompts, change):
-    expected = roll(tiny, prompts)
+def test_tokens_depend_on_nothing_but_their_own_keys(tiny, prompts, expected, change):
     found = roll(tiny, prompts, **change)
     np.testing.assert_array_equal(found.tokens_QNT, expected.tokens_QNT)
     np.testing.assert_array_equal(found.length_QN, expected.length_QN)
@@ -65,8 +69,8 @@ def test_tokens_depend_on_nothing_but_their_own_keys(tiny, prompts, change):
     np.testing.assert_allclose(found.logp_QNT, expected.logp_QNT, atol=2e-5)
 
 
-def test_responses_end_where_they_should(tiny, prompts):
-    found = roll(tiny, prompts)
+def test_responses_end_where_they_should(expected):
+    found = expected
     assert len(np.unique(found.tokens_QNT.reshape(Q * N, T), axis=0)) > Q  # samples differ
     assert found.ended_QN.any() and not found.ended_QN.all()
     for q, n in np.ndindex(Q, N):
@@ -92,9 +96,9 @@ def test_every_response_is_handed_on_once(tiny, prompts):
         np.testing.assert_array_equal(tokens, found.tokens_QNT[q, n, : found.length_QN[q, n]])
 
 
-def test_sampler_and_trainer_agree_on_log_probabilities(tiny, prompts):
+def test_sampler_and_trainer_agree_on_log_probabilities(tiny, expected):
     dims, params = tiny
-    found = roll(tiny, prompts)
+    found = expected
     (micro,) = packing.pack(found, row_tokens=P + T, rows=Q * N)
     hidden_BLD = transformer.hidden_states(
         params, dims, micro.tokens_BL, micro.position_BL, micro.segment_BL,
@@ -137,6 +141,46 @@ def test_nucleus_keeps_the_smallest_sufficient_set(top_p, kept):
     allowed_SV = np.isfinite(sampling.nucleus(logits_SV, top_p))
     assert (allowed_SV.sum(-1) == kept).all()
     assert allowed_SV[0, 1] and allowed_SV[1, 0]
+
+
+@pytest.mark.parametrize(
+    ("cut", "kept"),
+    [({"top_k": 1}, 1), ({"top_k": 3}, 3), ({"min_p": 0.4}, 2), ({"top_k": 3, "min_p": 0.5}, 1)],
+    ids=str,
+)
+def test_only_allowed_tokens_are_drawn(cut, kept):
+    """And the log-probability of the distribution drawn from is that of what is left."""
+    p_V = np.array([0.1, 0.6, 0.05, 0.25])
+    S = 4000
+    logits_SV, zero_S = jnp.tile(jnp.log(p_V), (S, 1)), jnp.zeros(S, jnp.int32)
+    key_S = jax.random.split(jax.random.key(1), S)
+    drawn = sampling.sample(logits_SV, key_S, zero_S, Sampling(1.0, **cut))
+    left_V = np.where(p_V >= np.sort(p_V)[-kept], p_V, 0)
+    left_V /= left_V.sum()
+    share_V = np.bincount(drawn.token_S, minlength=4) / S
+    np.testing.assert_allclose(share_V, left_V, atol=4 * np.sqrt(0.25 / S))
+    assert (left_V[drawn.token_S] > 0).all()
+    np.testing.assert_allclose(drawn.logp_S, np.log(p_V)[drawn.token_S], atol=1e-5)
+    np.testing.assert_allclose(drawn.drawn_logp_S, np.log(left_V[drawn.token_S]), atol=1e-5)
+
+
+def test_a_draw_follows_its_weights_over_many_blocks():
+    V, S = 1000, 50_000
+    weight_V = np.random.default_rng(0).exponential(size=V) * (np.arange(V) % 3 > 0)
+    uniform_S2 = jax.random.uniform(jax.random.key(0), (S, 2))
+    index_S = sampling.choose(jnp.tile(weight_V.astype(np.float32), (S, 1)), uniform_S2)
+    assert (weight_V[index_S] > 0).all()
+    wanted_V = S * weight_V / weight_V.sum()
+    found_V = np.bincount(index_S, minlength=V)
+    chi2 = ((found_V - wanted_V)[wanted_V > 0] ** 2 / wanted_V[wanted_V > 0]).sum()
+    freedom = (wanted_V > 0).sum() - 1
+    assert abs(chi2 - freedom) < 5 * np.sqrt(2 * freedom)
+
+
+def test_values_out_of_range_are_named():
+    for bad in ({"temperature": -1.0}, {"top_k": -1}, {"top_p": 0.0}, {"min_p": 1.0}):
+        with pytest.raises(ValueError, match=f"rollout.{next(iter(bad))}"):
+            Sampling(**bad)
 
 
 def test_keys_differ_wherever_one_number_differs():
