@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from jetstream.engine import engine_api, tokenizer_api, tokenizer_pb2
 
+from disco_jax.rollout import cache as caches
 from disco_jax.rollout.engine import Engine
 
 # The prompt widths that JetStream pads to; it looks the engine's longest one up among them.
@@ -96,7 +97,7 @@ class Adapter(engine_api.Engine):
 
     def init_decode_state(self) -> Any:
         self._slots.clear()
-        return self.engine.init_decode_state(self.engine.column_sizes[0])
+        return self.engine.init_decode_state()
 
     def prefill(
         self, *, params: Any, existing_prefix: Any = None, padded_tokens: Any, true_length: int
@@ -135,7 +136,7 @@ class Adapter(engine_api.Engine):
         """Decodes until the engine's fresh columns are full or every slot is done."""
         engine = self.engine
         state = engine.make_room(decode_state, 0)
-        room = engine.config.steps_per_dispatch - int(np.max(jax.device_get(state.fill_X)))
+        room = caches.widths(state.cache)[1] - int(np.max(jax.device_get(state.fill_X)))
         # Every replica makes as many steps: to the Driver, a slot with fewer tokens is finished.
         steps_X = np.full(engine.replicas, room, np.int32)
         slots_X = np.full(engine.replicas, engine.slots(state) // engine.replicas, np.int32)
