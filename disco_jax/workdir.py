@@ -75,7 +75,11 @@ class Workdir:
         self._steps_here = 0
         self._off_policy = False  # once a replayed step was
         self._lock = lock(self.path, "another process is training there")
-        self._refuse_changes()
+        try:
+            self._refuse_changes()
+        except UserError:
+            self._lock.close()
+            raise
 
     def overview(self) -> str:
         """The configuration, as far as it differs from the file's values."""
@@ -192,10 +196,14 @@ class Workdir:
         self._metrics.sync()
         self._rollouts.sync()
 
-    def finish(self) -> None:
-        """Writes summary.json, curves.png and report.html, and prints the final table."""
+    def close(self) -> None:
+        """Ends the records and lets another process have the folder."""
         self._metrics.close()
         self._rollouts.close()
+        self._lock.close()
+
+    def finish(self) -> None:
+        """Writes summary.json, curves.png and report.html, prints the final table, and closes."""
         found = run.load(self.path)
         if self._steps_here or not found.summary:
             write_json(self.path / "summary.json", self._summary(found))
@@ -209,6 +217,7 @@ class Workdir:
             f" selected on the {best['best_selected_on']}"
         )
         self.progress.say(f"report: {page}")
+        self.close()
 
     def _summary(self, found: run.Run) -> dict[str, Any]:
         """What the run amounts to.

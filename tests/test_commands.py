@@ -1,21 +1,26 @@
 """What a user types wrong fails at once, in one line that names the mend."""
 
+import dataclasses
+import io
+import json
 import pathlib
 import re
 
 import pytest
 
-from disco_jax import settings, setup, train
-from disco_jax.command import WRONG, UserError, launch
+from disco_jax import datasets, processes, settings, setup, train, workdir
+from disco_jax.command import WRONG, Command, UserError, launch
+from disco_jax.eval import benchmarks, responses
 from disco_jax.report.progress import Progress
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+FILES = ROOT.parent / "shared" / "benchmarks"
 CONFIG = "--config=configs/arithmetic.py"
 
 
 def run(main, *arguments):
     with pytest.raises(SystemExit) as end:
-        launch(main, ["train", *arguments])
+        launch(main, ["train", *arguments], [processes.OPTION])
     return end.value.code
 
 
@@ -36,7 +41,16 @@ MISTAKES = {
     "--config.objective.penalty=squared_hinge(beta=1e3, delta=-1)": "delta",
     "--config.objective.questions=some": "questions",
     "--config.data.train=arithmetik(size=3)": "config.data.train",
-    "--config.data.prompt_tokens=3": "no question fits config.data.prompt_tokens=3",
+    "--config.data.prompt_tokens=3": "no question is left. dropped   4096  prompt over 3 tokens",
+    "--config.data.too_long=cut": "config.data.too_long='cut': must be drop | refuse",
+    "--config.data.difficulty=(0.2, 0.8)": "needs success rates",
+    "--config.data.difficulty=(0.8, 0.2)": "two success rates in [0, 1], the lower one first",
+    "--config.data.success=nowhere.jsonl": "nowhere.jsonl: no such file of responses",
+    "--config.data.order=easy_first": "no success rates: name an evaluation",
+    "--config.data.order=hard_first": "no order 'hard_first'",
+    "--config.data.benchmarks=nowhere": "no aime.parquet in 'nowhere'",
+    "--config.eval.select=benchmarks": "needs config.data.benchmarks",
+    "--config.rollout.refills=-1": "config.rollout.refills=-1: must be at least 0",
     "--config.reward.policy=maths": "config.reward",
     "--config.mesh=(3, 3, 3)": "must multiply to the 8 devices",
     "--config.rollout.slots=6": "config.rollout.slots=6 must be a multiple",
@@ -110,27 +124,117 @@ def test_no_key_is_dead(monkeypatch):
     """Every key is read by name somewhere, or its section is passed on whole."""
     monkeypatch.syspath_prepend(ROOT)
     source = "\n".join(p.read_text() for p in (ROOT / "disco_jax").glob("*.py"))
-    sections = set(re.findall(r"\*\*config\.(\w+)", source))
+    sections = set(re.findall(r"(?:\*\*|dict\()config\.(\w+)", source))
     for key in leaves(dict(configs())["base.py"]):
         section, _, name = key.rpartition(".")
         read = rf"\.{name}\b|\[[\"']{name}[\"']\]|config\.{section}\[key\]"
         assert section in sections or re.search(read, source), f"config.{key} is never read"
 
 
-def test_embedded_questions_fit_the_embedded_model(monkeypatch):
+def test_embedded_questions_fit_the_embedded_model(arithmetic_run):
+    config, tokenizer = arithmetic_run
+    quiet = Progress(1, quiet=True)
+    train = datasets.train_questions(config, tokenizer, quiet, {})
+    heldout = datasets.heldout_questions(config, tokenizer, quiet)["heldout"]
+    for question_set in (train, heldout):
+        assert question_set.prompt_length_Q.max() <= config.data.prompt_tokens
+        assert not (question_set.prompt_QP == tokenizer.inner.unk_token_id).any()
+    train_problems = {q.problem for q in train.questions}
+    assert not train_problems & {q.problem for q in heldout.questions}
+
+
+@pytest.fixture
+def arithmetic_run(monkeypatch):
+    """(configuration, tokenizer) of the embedded run."""
     monkeypatch.syspath_prepend(ROOT)
     config = dict(configs())["arithmetic.py"]
-    model = setup.find_model(config)
+    return config, setup.find_model(config).tokenizer
+
+
+def write_rows(path, rows):
+    path.write_text("".join(json.dumps({"problem": p, "answer": a}) + "\n" for p, a in rows))
+
+
+def test_a_training_set_is_filtered_and_says_so(arithmetic_run, tmp_path):
+    config, tokenizer = arithmetic_run
+    path = tmp_path / "mine.jsonl"
+    rows = [("Compute 1+1.", "2"), ("compute 1 + 1", "2"), ("Compute " + "1+" * 40, "9")]
+    write_rows(path, [*rows, ("Compute 2+2.", "4"), ("Compute 3+3.", " ")])
+    config.data.train = f"jsonl(path={str(path)!r})"
+    rates = {"mine/1": 0.1, "mine/4": 0.9}
+    config.data.difficulty = (0.5, 1.0)
+    with pytest.raises(UserError, match="1 of 5 rows hold no question"):
+        datasets.train_questions(config, tokenizer, Progress(1, quiet=True), rates)
+    write_rows(path, [*rows, ("Compute 2+2.", "4")])
+    stream = io.StringIO()
+    made = datasets.train_questions(config, tokenizer, Progress(1, stream=stream), rates)
+    assert [q.id for q in made.questions] == ["mine/4"]
+    text = stream.getvalue()
+    assert "config.data.train: 1 questions" in text
+    assert "duplicate: mine/2 (of mine/1)" in text
+    assert "too hard: mine/1 (p(q) = 0.10)" in text
+    assert "prompt over 40 tokens: mine/3" in text
+    with pytest.raises(UserError, match="must be an evaluation of that very set"):
+        datasets.train_questions(config, tokenizer, Progress(1, quiet=True), {"other/1": 0.5})
+    config.data.too_long = "refuse"
+    with pytest.raises(UserError, match=r"prompt over 40 tokens: mine/3 .*data.too_long=drop"):
+        datasets.train_questions(config, tokenizer, Progress(1, quiet=True), rates)
+
+
+def test_ungradable_golds_are_refused_or_dropped(arithmetic_run, tmp_path):
+    config, tokenizer = arithmetic_run
+    path = tmp_path / "mine.jsonl"
+    write_rows(path, [("Compute 1+1.", "2"), ("Compute 2+2.", "\\boxed{")])
+    config.data.train = f"jsonl(path={str(path)!r})"
     quiet = Progress(1, quiet=True)
-    for key in ("train", "heldout"):
-        question_set = setup.load_questions(config, key, model.tokenizer, quiet)
-        assert question_set.prompt_length_Q.max() <= config.data.prompt_tokens
-        unknown = model.tokenizer.inner.unk_token_id
-        assert not (question_set.prompt_QP == unknown).any()
-    train_ids = {q.problem for q in setup.load_questions(
-        config, "train", model.tokenizer, quiet).questions}  # fmt: skip
-    heldout = setup.load_questions(config, "heldout", model.tokenizer, quiet).questions
-    assert not train_ids & {q.problem for q in heldout}
+    with pytest.raises(UserError, match=r"ungradable answer: mine/2 .*data.ungradable=drop"):
+        datasets.train_questions(config, tokenizer, quiet, {})
+    config.data.ungradable = "drop"
+    made = datasets.train_questions(config, tokenizer, quiet, {})
+    assert [q.id for q in made.questions] == ["mine/1"]
+
+
+@pytest.mark.skipif(not FILES.is_dir(), reason="no benchmark files in ../shared/benchmarks")
+def test_questions_of_the_benchmarks_do_not_train(arithmetic_run, tmp_path):
+    config, tokenizer = arithmetic_run
+    config.data.benchmarks, config.data.prompt_tokens = str(FILES), 600
+    known = benchmarks.load("aime24", str(FILES))[0].problem
+    write_rows(tmp_path / "mine.jsonl", [("Compute 1+1.", "2"), ("Problem 7. " + known, "204")])
+    config.data.train = f"jsonl(path={str(tmp_path / 'mine.jsonl')!r})"
+    stream = io.StringIO()
+    made = datasets.train_questions(config, tokenizer, Progress(1, stream=stream), {})
+    assert [q.id for q in made.questions] == ["mine/1"]
+    assert "overlaps a benchmark: mine/2 (aime24/0: 100% of the 8-grams)" in stream.getvalue()
+
+
+def test_a_workdir_refuses_other_data(arithmetic_run, tmp_path):
+    config, tokenizer = arithmetic_run
+    command = Command(config, config, tmp_path, {})
+    quiet = Progress(1, quiet=True)
+    heldout = datasets.heldout_questions(config, tokenizer, quiet)
+    train = datasets.train_questions(config, tokenizer, quiet, {})
+    first = workdir.Workdir(command, train, heldout, {})
+    first.open(0, quiet)
+    with pytest.raises(UserError, match="another process is training there"):
+        workdir.Workdir(command, train, heldout, {})
+    first.close()
+    changed = dataclasses.replace(train, questions=train.questions[::-1])
+    with pytest.raises(UserError, match=r"on other data: train.questions: \w+ -> \w+\. Restore"):
+        workdir.Workdir(command, changed, heldout, {})
+
+
+def test_success_rates_stay_with_the_run(arithmetic_run, tmp_path):
+    config, _ = arithmetic_run
+    source, command = tmp_path / "rates.jsonl", Command(config, config, tmp_path / "run", {})
+    head = responses.header([], 2, {})
+    some = [responses.Response("q/1", s, "", 1, True, bool(s), None) for s in range(2)]
+    responses.rewrite(source, head, some)
+    config.data.success = str(source)
+    assert workdir.success_rates(command) == {"q/1": 0.5}
+    command.workdir.mkdir()
+    workdir.write_json(command.workdir / "success.json", {"q/1": 0.5})
+    source.unlink()
+    assert workdir.success_rates(command) == {"q/1": 0.5}
 
 
 def test_a_model_too_short_for_the_run_is_refused(monkeypatch):

@@ -1,9 +1,9 @@
 """A question set made ready for the sampler: prompts tokenized and padded once for a whole run."""
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -11,7 +11,8 @@ from disco_jax.data.prompts import pad_prompts
 from disco_jax.types import Question
 
 
-class QuestionSet(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class QuestionSet:
     """Questions and their prompts, left-padded to one width."""
 
     questions: list[Question]
