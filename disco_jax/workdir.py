@@ -150,8 +150,11 @@ class Workdir:
         self._scores[step] = row[self._selector[0]]
         # Before the row: a restart that lacks it comes here again.
         if processes.from_leader(best_step(self._scores) == step):
+            compiled = self._compilations.count
             export(self.path / BEST)
             write_json(self.path / BEST / "selection.json", self._best())
+            if self._settled_at is not None:  # slices of the weights, for a file: no part of a step
+                self._settled_at += self._compilations.count - compiled
         self._metrics.write(step, "eval", row)
         self.progress.write(step, "eval", row)
         if not self._evaluated:
