@@ -1,0 +1,144 @@
+"""Saved rollouts: kept, replayed to the bit, replayed by another policy, sampled alone."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from configs import arithmetic
+from disco_jax import replay, sample, train
+from disco_jax.command import Command, UserError
+from disco_jax.report.progress import Progress
+from disco_jax.rollout import saved
+
+STEPS = 2
+WIDTHS = {"prompt_tokens": 20, "max_tokens": 24, "pad_id": 0}
+
+
+def make_config(**change):
+    config = arithmetic.get_config()
+    config.update_from_flattened_dict(
+        {
+            "steps": STEPS,
+            "questions": 2,
+            "responses": 4,
+            "minibatches": 2,
+            "data.train": "arithmetic(split='train', size=16, levels=(1,), digits=1)",
+            "data.heldout": "arithmetic(split='heldout', size=2, levels=(1,), digits=1)",
+            "data.prompt_tokens": 20,
+            "rollout.max_tokens": 24,
+            "rollout.slots": 8,
+            "packing.row_tokens": 64,
+            "packing.rows": 8,
+            **change,
+        }
+    )
+    return config.lock()
+
+
+def run(config, folder=None):
+    """Trains all steps; returns the final state and the rows, and keeps the rollouts."""
+    trainer = train.Trainer(config, Progress(STEPS), {})
+    state, rows = trainer.start(), []
+    for step in range(STEPS):
+        state, row, (index_Q, found) = trainer.train_step(state, step)
+        rows.append(row)
+        if folder is not None:
+            temperature = config.rollout.temperature
+            whole = replay.record(step + 1, index_Q, found, trainer.train_set, temperature)
+            saved.write(folder, whole)
+    trainer.grader.close()
+    return jax.device_get(state), rows
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """(folder of the rollouts, final state, rows) of a run that sampled them."""
+    folder = tmp_path_factory.mktemp("kept")
+    return folder, *run(make_config(), folder)
+
+
+def assert_equal_states(found, expected, equal=True):
+    leaves = zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True)
+    assert all(np.array_equal(a, b) for a, b in leaves) == equal
+
+
+def test_a_replayed_run_ends_with_the_same_parameters(kept):
+    folder, state, rows = kept
+    found, replayed = run(make_config(**{"rollout.replay": str(folder)}))
+    assert_equal_states(found, state)
+    for row, expected in zip(replayed, rows, strict=True):
+        assert row.pop("rollout/off_policy") == 0
+        clocks = ("time/", "speed/", "rollout/")
+        same = {k: v for k, v in expected.items() if not k.startswith(clocks)}
+        np.testing.assert_equal({k: row[k] for k in same}, same)
+
+
+def test_where_the_policy_differs_pi_old_is_the_one_that_sampled(kept):
+    folder, state, _ = kept
+    config = make_config(**{"rollout.replay": str(folder), "optimizer.learning_rate": 1e-2})
+    found, rows = run(config)
+    assert_equal_states(found, state, equal=False)
+    assert [row["rollout/off_policy"] for row in rows] == [0, 1]
+    first, second = rows
+    assert "kl/floor" in first and "kl/sampler" not in first
+    assert "kl/floor" not in second and abs(second["kl/sampler"]) > 1e-4
+    # The KL to pi_old now counts the first minibatch, too, which is no longer at pi_old.
+    assert abs(second["kl/mean"]) > 1e-4
+
+
+def test_off_policy_updates_read_the_samplers_log_probabilities(kept):
+    folder, *_ = kept
+    trainer = train.Trainer(make_config(**{"rollout.replay": str(folder)}), Progress(STEPS), {})
+    _, found = trainer.replay(1)
+    rollouts, state = found.rollouts, trainer.start()
+    for on_policy in (True, False):
+        (first, *_) = trainer.updater.minibatches(
+            state.params, rollouts, found.reward_QN, on_policy
+        )
+        mask_QNT = np.asarray(first.batch.mask_QNT)
+        old_QNT = np.asarray(first.batch.logp_old_QNT)[mask_QNT]
+        sampled_QNT = rollouts.logp_QNT[: len(mask_QNT)][mask_QNT]
+        np.testing.assert_allclose(old_QNT, sampled_QNT, atol=1e-4)
+        assert np.array_equal(old_QNT, sampled_QNT) != on_policy
+    trainer.grader.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rollout.replay": "nowhere"}, "000001.jsonl.gz: no such file; step 1 was not saved"),
+        ({"rollout.temperature": 0.5}, "has rollout.temperature=1.0, the configuration 0.5"),
+        ({"responses": 3}, "has responses=4, the configuration 3"),
+        ({"questions": 4}, "has questions=2, the configuration 4"),
+        ({"rollout.max_tokens": 4}, "from 1 to 4 fit"),
+        ({"data.train": "arithmetic(split='train', size=16, levels=(4,))"}, "not in config.data"),
+    ],
+)
+def test_rollouts_that_do_not_fit_are_refused_at_the_start(kept, change, message):
+    folder, *_ = kept
+    with pytest.raises(UserError, match=message):
+        train.Trainer(make_config(**({"rollout.replay": str(folder)} | change)), Progress(1), {})
+
+
+def test_sampling_alone_saves_what_a_run_would(kept, tmp_path, capsys):
+    """Step 1 of a run samples with the same policy; step 2 no longer does."""
+    folder, *_ = kept
+    config = make_config()
+    command = Command(config, config, tmp_path, {})
+    assert sample.main(command) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["step"] for row in rows] == [1, 2]
+    there = tmp_path / replay.FOLDER
+    assert saved.path(there, 1).read_bytes() == saved.path(folder, 1).read_bytes()
+    both = [saved.read(where, 2, **WIDTHS) for where in (there, folder)]
+    assert both[0].question_ids == both[1].question_ids
+    assert both[0].policy != both[1].policy
+
+    before = saved.path(there, 2).read_bytes()
+    saved.path(there, 2).unlink()
+    capsys.readouterr()
+    assert sample.main(command) == 0  # goes on where a step is missing
+    assert [json.loads(x)["step"] for x in capsys.readouterr().out.splitlines()] == [2]
+    assert saved.path(there, 2).read_bytes() == before
