@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +29,10 @@ CONFIG = EngineConfig(
 )
 
 
+FEW = {"slots": 4, "least_slots": 4, "prefill_questions": 2, "steps_per_dispatch": 5}
+FEW["least_columns"] = 8
+
+
 @pytest.fixture(scope="module")
 def prompts():
     rng = np.random.default_rng(0)
@@ -36,11 +41,16 @@ def prompts():
     return prompt_QP.astype(np.int32), length_Q
 
 
+@functools.cache
+def make_engine(dims, config, mesh_shape):
+    """Compiled once for all tests."""
+    devices = jax.devices()[: np.prod(mesh_shape)]
+    return Engine(dims, config, meshes.make_mesh(mesh_shape, devices))
+
+
 def roll(tiny, prompts, mesh_shape=(1, 1, 1), on_finish=None, seed=0, **change):
     dims, params = tiny
-    devices = jax.devices()[: np.prod(mesh_shape)]
-    mesh = meshes.make_mesh(mesh_shape, devices)
-    engine = Engine(dims, dataclasses.replace(CONFIG, **change), mesh)
+    engine = make_engine(dims, dataclasses.replace(CONFIG, **change), mesh_shape)
     key_QN = sampling.response_keys(seed, "train", 4, np.arange(Q) + 100, N)
     return scheduler.sample(engine, engine.load_params(params), *prompts, key_QN, on_finish)
 
@@ -54,7 +64,7 @@ def expected(tiny, prompts):
     "change",
     [
         {"slots": 1, "prefill_questions": 1, "steps_per_dispatch": 1},
-        {"slots": 4, "prefill_questions": 2, "steps_per_dispatch": 5, "least_columns": 8},
+        FEW,
         {"slots": 64, "least_slots": 8},
         {"slots": 8, "mesh_shape": (2, 2, 1)},
         {"slots": 8, "mesh_shape": (1, 4, 2), "least_slots": 4},
@@ -90,7 +100,7 @@ def test_every_response_is_handed_on_once(tiny, prompts):
         assert (q, n) not in seen
         seen[q, n] = tokens
 
-    found = roll(tiny, prompts, on_finish=finish, slots=4, steps_per_dispatch=2)
+    found = roll(tiny, prompts, on_finish=finish, **FEW)
     assert len(seen) == Q * N
     for (q, n), tokens in seen.items():
         np.testing.assert_array_equal(tokens, found.tokens_QNT[q, n, : found.length_QN[q, n]])
