@@ -20,7 +20,7 @@ import sys
 import tempfile
 from typing import Any, NamedTuple
 
-from turns import TURN
+from turns import TOOK, TURN
 
 HERE = pathlib.Path(__file__).parent
 OURS = "disco_jax"
@@ -97,6 +97,7 @@ class Program:
     def __init__(self, name: str, command: list[str], folder: pathlib.Path, env: dict[str, str]):
         self.name = name
         self.rows: list[dict[str, Any]] = []
+        self.took = 0.0  # seconds of the last repeat
         self._errors = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
             command,
@@ -119,6 +120,8 @@ class Program:
         for line in self._process.stdout:
             if line.strip() == TURN:
                 return True
+            if line.startswith(TOOK):
+                self.took = float(line.split()[1])
             if line.startswith("{"):
                 self.rows.append(json.loads(line))
         self.close()
@@ -174,6 +177,8 @@ def in_turns(args: argparse.Namespace) -> list[dict[str, Any]]:
         while waiting := [program for program in running if program.waiting]:
             for program in waiting:
                 program.turn()
+            took = ", ".join(f"{program.name} {program.took:.2f} s" for program in waiting)
+            print(f"peers: {took}", file=sys.stderr)
     finally:
         for program in running:
             if program.waiting:

@@ -1,8 +1,8 @@
 """Runs a benchmark program in turns: `python turns.py PROGRAM ARGUMENTS...`.
 
 Before each timed repeat the program writes a line `@turn` and waits for a line on its standard
-input, so that several programs, all started and warm, can take turns on one machine. The program's
-folder holds a module (`measure`, or `common`) whose `Timer.run(function, repeats)` times repeats.
+input, so that several programs, all started and warm, can take turns on one machine; after it, it
+writes `@took SECONDS`. The program's folder holds a module (`measure`, or `common`) whose `Timer.run(function, repeats)` times repeats.
 """
 
 import importlib
@@ -11,13 +11,17 @@ import pathlib
 import runpy
 import sys
 
-TURN = "@turn"
+TURN, TOOK = "@turn", "@took"
+
+
+def say(text: str) -> None:
+    sys.stdout.flush()
+    os.write(1, f"\n{text}\n".encode())
 
 
 def wait_for_turn() -> None:
     """Returns when the starter says so; ends the program when the starter is gone."""
-    sys.stdout.flush()
-    os.write(1, f"\n{TURN}\n".encode())
+    say(TURN)
     if not sys.stdin.readline():
         raise SystemExit("turns: nobody gives turns any more")
 
@@ -35,6 +39,7 @@ def main() -> None:
         for _ in range(repeats):
             wait_for_turn()
             found = run(self, function, 1)
+            say(f"{TOOK} {self.rows[-1][0]:.3f}")
         return found
 
     timer.run = in_turns
