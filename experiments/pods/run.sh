@@ -11,7 +11,7 @@ check() {
     case " $NAMES " in "  " | *" $name "*) ;; *) return ;; esac
     echo "$name"
     $RUN ${PYTHON:-python} -m disco_jax.compile_check --config="configs/$config.py" \
-        --topology="$topology" --out="$HERE/$name.json" "$@" | tail -n 4
+        --topology="$topology" --out="$HERE/$name.json" "$@" > "${LOGS:-/tmp}/$name.txt"
 }
 
 NAMES=$*
