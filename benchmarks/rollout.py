@@ -44,6 +44,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--no-live-columns", action="store_true", help="the whole cache is read")
     parser.add_argument("--no-sharing", action="store_true", help="a prefill for every response")
     parser.add_argument("--no-refill", action="store_true", help="slots wait for the slowest")
+    parser.add_argument("--devices", type=int, default=1, help="replicas of slots; CPU: cores")
     parser.add_argument("--repeats", type=int, default=3)
     return parser.parse_args()
 
@@ -81,7 +82,8 @@ class Workload:
             least_slots=args.slots if args.no_compaction else args.least_slots,
             least_columns=args.prompt + T if args.no_live_columns else args.least_columns,
         )
-        self.engine = Engine(dims, config, meshes.make_mesh((1, 1, 1), jax.devices()[:1]))
+        mesh = meshes.make_mesh((args.devices, 1, 1), jax.devices()[: args.devices])
+        self.engine = Engine(dims, config, mesh)
         params = jax.jit(transformer.init, static_argnames="dims")(jax.random.key(0), dims=dims)
         self.params = jax.block_until_ready(self.engine.load_params(params))
 
@@ -108,6 +110,7 @@ class Workload:
 
 def main() -> None:
     args = arguments()
+    jax.config.update("jax_num_cpu_devices", args.devices)
     compiled: list[float] = []
     jax.monitoring.register_event_duration_secs_listener(
         lambda name, s, **_: compiled.append(s) if name.endswith("backend_compile_duration") else 0
