@@ -2,7 +2,8 @@
 
 Before each timed repeat the program writes a line `@turn` and waits for a line on its standard
 input, so that several programs, all started and warm, can take turns on one machine; after it, it
-writes `@took SECONDS`. The program's folder holds a module (`measure`, or `common`) whose `Timer.run(function, repeats)` times repeats.
+writes `@took SECONDS`. The program's folder holds a module (`measure`, or `common`) whose
+`Timer.run(function, repeats)` times repeats.
 """
 
 import importlib
