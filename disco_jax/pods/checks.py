@@ -67,13 +67,13 @@ def _no_exchange_of_activations(
 
 
 def _no_logits(module: Module, found: Sequence[Collective], c: Context) -> list[str]:
-    """No array of [tokens, vocabulary]: of a micro-batch's tokens, or of half of them."""
+    """No array of [tokens, vocabulary] for half of a device's tokens in a micro-batch, or more."""
     vocabularies = {c.dims.vocab, c.dims.vocab // c.tensor}
 
     def fault(shape: Shape) -> bool:
         here = [size for size in shape.sizes if size in vocabularies]
         rest = math.prod(shape.sizes) // here[0] if here else 0
-        return rest >= max(c.tokens // 2, 2) and rest not in (c.dims.width,)
+        return rest >= c.tokens / 2
 
     return _arrays(module, fault) if c.tokens else []
 
@@ -81,7 +81,7 @@ def _no_logits(module: Module, found: Sequence[Collective], c: Context) -> list[
 def _no_square(module: Module, found: Sequence[Collective], c: Context) -> list[str]:
     """No array with two axes of a row's length: attention in blocks."""
     L = c.row_tokens
-    return _arrays(module, lambda s: sum(size >= L for size in s.sizes) > 1) if L else []
+    return _arrays(module, lambda shape: shape.sizes.count(L) > 1) if L else []
 
 
 def _arrays(module: Module, fault: Callable[[Shape], bool]) -> list[str]:

@@ -14,12 +14,12 @@ TPU = pytest.mark.skipif(
 )
 MODEL = {
     "architectures": ["Qwen2ForCausalLM"],
-    "vocab_size": 512,
+    "vocab_size": 640,
     "hidden_size": 256,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
-    "intermediate_size": 512,
+    "intermediate_size": 384,
     "max_position_embeddings": 4096,
     "rms_norm_eps": 1e-6,
     "tie_word_embeddings": False,
