@@ -7,6 +7,9 @@ one process every function here is the identity, or nearly.
 """
 
 import json
+import pathlib
+import signal
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -18,6 +21,7 @@ from jax.sharding import PartitionSpec as P
 from disco_jax.command import Option, UserError
 from disco_jax.data import order
 from disco_jax.model import mesh as meshes
+from disco_jax.report.progress import Progress
 
 OPTION = Option(
     "distributed",
@@ -136,3 +140,53 @@ def own_copy(tree: Any, mesh: Mesh) -> Any:
         return jax.make_array_from_single_device_arrays(x.shape, here, parts)
 
     return jax.tree.map(one, whole)
+
+
+class StopSignal:
+    """SIGTERM and SIGINT: the first lets the step finish and saves, the second ends at once."""
+
+    def __init__(self) -> None:
+        self._received = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: Any) -> None:
+        if self._received:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        self._received = True
+
+    def requested(self) -> bool:
+        """Whether a signal has come, to any process; all of them ask at the same points."""
+        return anywhere(self._received)
+
+
+class Follower:
+    """`workdir.Workdir` of the other processes: takes part in what all must do, writes nothing."""
+
+    def __init__(self, path: pathlib.Path):
+        self.path = path
+
+    def overview(self) -> str:
+        return ""
+
+    def open(self, step: int, progress: Progress) -> None:
+        self.progress = progress
+
+    def evaluation(
+        self, step: int, evaluate: Callable[..., Any], export: Callable[..., Any]
+    ) -> None:
+        if from_leader(0):
+            return
+        evaluate(self.path, self.progress.say)
+        if from_leader(0):
+            export(self.path)
+
+    def step(self, step: int, row: dict[str, float], rollouts: Any) -> None:
+        pass
+
+    def sync(self) -> None:
+        pass
+
+    def finish(self) -> None:
+        pass

@@ -12,7 +12,6 @@ On several hosts the same command runs on each, with --distributed=auto on TPU p
 
 import functools
 import pathlib
-import signal
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -202,13 +201,13 @@ def train(command: Command) -> int:
     """Runs or continues the run of a workdir; returns the exit code."""
     config = command.config
     processes.start(command.options[processes.OPTION.name])
-    stop, quiet = _StopSignal(), not processes.leader()
+    stop, quiet = processes.StopSignal(), not processes.leader()
     starting = Progress(config.steps, quiet=quiet)
     success = workdir.success_rates(command)
     trainer = Trainer(config, starting, success)
     if trainer.mesh.devices.flat[0].platform == "cpu":
         heap.keep_freed_memory()
-    records: workdir.Workdir | workdir.Follower = workdir.Follower(command.workdir)
+    records: workdir.Workdir | processes.Follower = processes.Follower(command.workdir)
     if processes.leader():
         records = workdir.Workdir(command, trainer.train_set, trainer.heldout, success)
     starting.say(records.overview())
@@ -245,11 +244,11 @@ def train(command: Command) -> int:
 
 def _loop(
     trainer: Trainer,
-    records: workdir.Workdir | workdir.Follower,
+    records: workdir.Workdir | processes.Follower,
     checkpoints: Checkpoints,
     state: TrainState,
     first: int,
-    stop: "_StopSignal",
+    stop: processes.StopSignal,
 ) -> tuple[int, TrainState, bool]:
     """Steps until the last one and its evaluation, or until a signal.
 
@@ -280,25 +279,6 @@ def _loop(
         checkpoints.save(step, state)
     checkpoints.close()
     return step, state, finished
-
-
-class _StopSignal:
-    """SIGTERM and SIGINT: the first lets the step finish and saves, the second ends at once."""
-
-    def __init__(self) -> None:
-        self._received = False
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._handle)
-
-    def _handle(self, number: int, frame: Any) -> None:
-        if self._received:
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-        self._received = True
-
-    def requested(self) -> bool:
-        """Whether a signal has come, to any process; all of them ask at the same points."""
-        return processes.anywhere(self._received)
 
 
 if __name__ == "__main__":

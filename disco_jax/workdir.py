@@ -247,37 +247,6 @@ class Workdir:
         }
 
 
-class Follower:
-    """The records of the other processes: takes part in what all must do, writes nothing."""
-
-    def __init__(self, path: pathlib.Path):
-        self.path = path
-
-    def overview(self) -> str:
-        return ""
-
-    def open(self, step: int, progress: Progress) -> None:
-        self.progress = progress
-
-    def evaluation(
-        self, step: int, evaluate: Callable[..., Any], export: Callable[..., Any]
-    ) -> None:
-        if processes.from_leader(0):
-            return
-        evaluate(self.path, self.progress.say)
-        if processes.from_leader(0):
-            export(self.path / BEST)
-
-    def step(self, step: int, row: dict[str, float], rollouts: tuple[np.ndarray, Answers]) -> None:
-        pass
-
-    def sync(self) -> None:
-        pass
-
-    def finish(self) -> None:
-        pass
-
-
 def lock(folder: pathlib.Path, busy: str) -> TextIO:
     """Makes the folder and holds its lock while the returned file is open.
 

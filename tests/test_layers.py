@@ -102,6 +102,8 @@ def test_nothing_happens_on_import(path):
     """No environment variable is set and no library flag is changed at module level."""
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            if ast.unparse(node.value.func).endswith(".defvjp"):
+                continue  # the second half of a function's definition
             pytest.fail(f"{path.name}:{node.lineno} calls {ast.unparse(node.value.func)} on import")
         if isinstance(node, ast.Assign) and "environ" in ast.unparse(node.targets[0]):
             pytest.fail(f"{path.name}:{node.lineno} sets an environment variable on import")
