@@ -106,6 +106,7 @@ def get_config(method: str = "disco_logl") -> ml_collections.ConfigDict:
     c.checkpoint.keep = 2  # newest checkpoints on disk
 
     c.log = ml_collections.ConfigDict()
+    c.log.gap_alarm = 0.1  # nats: a line warns where sampler and trainer differ more per token
     c.log.rollouts_full = False  # keep every step's, with tokens and log-probs, in WORKDIR/rollouts
     c.log.rollouts_every = 10  # steps between those whose responses are saved as text
     return c

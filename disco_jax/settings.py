@@ -90,6 +90,7 @@ CHECKS: list[Check] = [
     ("eval.select", *_one_of("heldout", "benchmarks")),
     ("checkpoint.every", *_at_least(1)),
     ("checkpoint.keep", *_at_least(1)),
+    ("log.gap_alarm", *_positive()),
     ("log.rollouts_every", *_at_least(1)),
 ]
 

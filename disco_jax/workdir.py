@@ -74,6 +74,7 @@ class Workdir:
         self._evaluated = False
         self._steps_here = 0
         self._off_policy = False  # once a replayed step was
+        self._alarmed = False  # once sampler and trainer differed much
         self._lock = lock(self.path, "another process is training there")
         try:
             self._refuse_changes()
@@ -183,6 +184,14 @@ class Workdir:
             temperature = self.config["rollout"]["temperature"]
             whole = replay.record(step, *rollouts, self.train_set, temperature)
             saved.write(self.path / replay.FOLDER, whole)
+        gap, alarm = row.get("kl/floor_abs", 0.0), self.config["log"]["gap_alarm"]
+        if gap > alarm and not self._alarmed:
+            self._alarmed = True
+            self.progress.say(
+                f"step {step}: log-probabilities of sampler and trainer differ by {gap:.2g} nats"
+                f" per token (kl/floor_abs), above config.log.gap_alarm={alarm:g}: the KL and every"
+                " ratio carry this much noise. Try model.dtype='float32', or another attention"
+            )
         if row.get("rollout/off_policy") and not self._off_policy:
             self._off_policy = True
             self.progress.say(

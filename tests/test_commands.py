@@ -223,6 +223,21 @@ def test_a_workdir_refuses_other_data(arithmetic_run, tmp_path):
         workdir.Workdir(command, changed, heldout, {})
 
 
+def test_a_sampler_far_from_the_trainer_is_said_once(arithmetic_run, tmp_path):
+    config, tokenizer = arithmetic_run
+    stream = io.StringIO()
+    shown = Progress(9, stream=stream)
+    train = datasets.train_questions(config, tokenizer, Progress(1, quiet=True), {})
+    records = workdir.Workdir(Command(config, config, tmp_path, {}), train, {}, {})
+    records.open(0, shown)
+    for step, gap in ((2, 0.05), (3, 0.2), (4, 0.3)):  # rows of responses are not due
+        records.step(step, {"kl/floor_abs": gap}, None)
+    records.close()
+    said = [line for line in stream.getvalue().splitlines() if "config.log.gap_alarm" in line]
+    assert len(said) == 1
+    assert said[0].startswith("step 3: ") and "0.2 nats" in said[0]
+
+
 def test_success_rates_stay_with_the_run(arithmetic_run, tmp_path):
     config, _ = arithmetic_run
     source, command = tmp_path / "rates.jsonl", Command(config, config, tmp_path / "run", {})

@@ -228,7 +228,9 @@ def _old_metrics(
     the sampler's log-probabilities and theirs.
 
     `kl/floor` is the k1 estimate of KL(sampler || trainer) for the same weights. What it is above
-    0, numerics alone account for; a delta near it cannot be held. Where other weights sampled, the
+    0, numerics alone account for; a delta near it cannot be held. `kl/floor_abs` and `_ratio` are
+    the means of |d| and e^|d|, d the gap of a token, and `kl/floor_max` the largest |d| of a
+    minibatch (of a step: their mean). Where other weights sampled, the
     same estimate is `kl/sampler`: how far the policy is from the one that sampled.
     """
     count = jnp.sum(mask_QNT, dtype=jnp.float32)
@@ -239,5 +241,11 @@ def _old_metrics(
     gap_QNT = logp_sampler_QNT - old.logp_QNT
     metrics = {"entropy/mean": mean(old.entropy_QNT), "entropy/at_1": mean(old.entropy_raw_QNT)}
     if on_policy:
-        return metrics | {"kl/floor": mean(gap_QNT), "kl/floor_abs": mean(jnp.abs(gap_QNT))}
+        size_QNT = jnp.where(mask_QNT, jnp.abs(gap_QNT), 0.0)
+        return metrics | {
+            "kl/floor": mean(gap_QNT),
+            "kl/floor_abs": mean(size_QNT),
+            "kl/floor_ratio": mean(jnp.exp(size_QNT)),
+            "kl/floor_max": Mean(jnp.max(size_QNT), jnp.ones(())),
+        }
     return metrics | {"kl/sampler": mean(gap_QNT)}
