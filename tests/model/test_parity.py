@@ -14,8 +14,12 @@ import numpy as np
 import pytest
 
 from disco_jax.model import dims as model_dims
+from disco_jax.model import mesh as meshes
 from disco_jax.model import transformer, weights
 from disco_jax.model.dims import ModelDims, RopeScaling
+from disco_jax.rollout import scheduler
+from disco_jax.rollout.engine import Engine, EngineConfig
+from disco_jax.rollout.sampling import Sampling, response_keys
 
 DATA = pathlib.Path(__file__).parent / "data"
 CASES = ["llama3", "qwen2", "qwen2_tied", "qwen3"]
@@ -68,14 +72,30 @@ def test_the_bound_would_notice_each_part_of_the_model():
 
 @pytest.mark.parametrize("case", CASES)
 def test_greedy_continuations_are_those_of_transformers(case):
+    """Through the sampler: prefill of padded prompts, cache and decoding."""
     dims, params, expected = recorded(case)
     B, T = expected["greedy_BT"].shape
-    P = expected["tokens_BL"].shape[1] - T - 4
-    tokens_BL = np.zeros((B, P + T), np.int32)
-    tokens_BL[:, :P] = expected["tokens_BL"][:, :P]
-    for at in range(P, P + T):
-        tokens_BL[:, at] = logits(params, dims, tokens_BL)[:, at - 1].argmax(-1)
-    np.testing.assert_array_equal(tokens_BL[:, P:], expected["greedy_BT"])
+    length = expected["tokens_BL"].shape[1] - T - 4
+    config = EngineConfig(
+        prompt_tokens=length + 3,
+        max_tokens=T,
+        slots=B,
+        prefill_questions=B,
+        steps_per_dispatch=T,
+        sampling=Sampling(temperature=0),
+        eos_ids=(),
+        pad_id=0,
+        dtype=jnp.float32,
+        least_slots=B,
+        least_columns=length + 3 + T,
+    )
+    engine = Engine(dims, config, meshes.make_mesh((1, 1, 1), jax.devices()[:1]))
+    prompt_BP = np.pad(expected["tokens_BL"][:, :length], ((0, 0), (3, 0)))
+    key_BN = response_keys(0, "train", 0, np.arange(B), 1)
+    rollouts = scheduler.sample(
+        engine, engine.load_params(params), prompt_BP, np.full(B, length, np.int32), key_BN
+    )
+    np.testing.assert_array_equal(rollouts.tokens_QNT[:, 0], expected["greedy_BT"])
 
 
 @pytest.mark.skipif(
