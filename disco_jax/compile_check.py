@@ -89,7 +89,7 @@ def check(command: Command) -> int:
     )
     print(title, flush=True)
     updater, engine = _parts(config, dims, mesh)
-    chosen = _settings(config, dims, mesh)
+    chosen = _settings(config, dims, updater)
     reports: list[Report] = []
     for program, context in _programs(config, dims, updater, engine, options["programs"]):
         report = compiling.measure(program, target, context, level)
@@ -132,16 +132,15 @@ def _parts(config: Any, dims: ModelDims, mesh: Any) -> tuple[Updater, Engine]:
     return updater, setup.make_engine(config, model, mesh, config.rollout)
 
 
-def _settings(config: Any, dims: ModelDims, mesh: Any) -> advice.Settings:
-    longest = config.data.prompt_tokens + config.rollout.max_tokens
+def _settings(config: Any, dims: ModelDims, updater: Updater) -> advice.Settings:
     return advice.Settings(
-        mesh=tuple(mesh.shape.values()),
+        mesh=tuple(updater.mesh.shape.values()),
         rows=config.packing.rows,
         remat=config.model.remat,
         head_chunk=config.packing.head_chunk,
         slots=config.rollout.slots,
         weights=2 * known.parameters(dims),
-        slot=4 * dims.layers * dims.kv_heads * dims.head_dim * longest,
+        state=programs.bytes_here(programs.train_state(updater, dims)),
     )
 
 

@@ -18,7 +18,7 @@ class Settings(NamedTuple):
     head_chunk: int
     slots: int
     weights: float  # bytes of the sampler's copy on one device
-    slot: float  # bytes of one slot's cache
+    state: float  # bytes of the trainer's parameters and moments on one device
 
 
 def suggest(reports: Sequence[Report], settings: Settings, dims: ModelDims) -> list[str]:
@@ -65,9 +65,9 @@ def _rollout(report: Report, settings: Settings) -> str:
             f"the sampler keeps a whole copy of the weights ({settings.weights / GIB:.1f} GiB) on"
             " every device: devices of more memory"
         )
-    over = report.needed - report.available
-    copies = 2 if report.program == "slide" else 1
-    fewer = here - max(1, round(over / max(settings.slot, 1) / copies + 0.5))
+    fixed = settings.weights + settings.state
+    share = (report.available - fixed) / max(report.needed - fixed, 1)
+    fewer = min(int(here * share), here - 1)
     if fewer >= 1:
         return f"--config.rollout.slots={fewer * replicas}"
     return "more devices, or --config.rollout.max_tokens lower"
