@@ -8,6 +8,7 @@ WORKDIR/rollouts/STEP.jsonl.gz: tokens, log-probabilities, texts, rewards (`roll
 same command goes on with the steps that are not there yet. `config.rollout.replay` trains on them.
 """
 
+import contextlib
 import json
 from typing import Any
 
@@ -36,18 +37,20 @@ def main(command: Command) -> int:
         )
     sample = setup.make_sampler(config)
     engine = setup.make_engine(config, model, mesh, config.rollout)
-    records = workdir.Workdir(command, train_set, {}, success)
-    folder = command.workdir / replay.FOLDER
-    missing = [n for n in range(1, config.steps + 1) if not saved.path(folder, n).is_file()]
-    progress.say(f"{config.steps - len(missing)} of {config.steps} steps are saved already")
-    if not missing:
-        return OK
-    records.keep()
-    with progress.phase("loading the policy"):
-        placed = setup.placed_weights(model, mesh)
-        policy, params = fingerprint(placed), engine.load_params(placed)
-        del placed
-    with setup.make_grader(config) as grader:
+    with contextlib.ExitStack() as stack:
+        records = workdir.Workdir(command, train_set, {}, success)
+        stack.callback(records.unlock)
+        folder = command.workdir / replay.FOLDER
+        missing = [n for n in range(1, config.steps + 1) if not saved.path(folder, n).is_file()]
+        progress.say(f"{config.steps - len(missing)} of {config.steps} steps are saved already")
+        if not missing:
+            return OK
+        records.keep()
+        with progress.phase("loading the policy"):
+            placed = setup.placed_weights(model, mesh)
+            policy, params = fingerprint(placed), engine.load_params(placed)
+            del placed
+        grader = stack.enter_context(setup.make_grader(config))
         for number in missing:
             index_Q = order(len(train_set), config.questions, config.seed, number - 1)
             index_Q = index_Q[: config.questions]

@@ -212,6 +212,10 @@ class Workdir:
         """Ends the records and lets another process have the folder."""
         self._metrics.close()
         self._rollouts.close()
+        self.unlock()
+
+    def unlock(self) -> None:
+        """Lets another process have the folder; `close` does it, too."""
         self._lock.close()
 
     def finish(self) -> None:

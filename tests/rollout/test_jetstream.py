@@ -66,34 +66,25 @@ def some_prompts():
     return prompt_QP.astype(np.int32), length_Q
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {},
-        {"slots": 1, "steps_per_dispatch": 1},
-        {"slots": 16, "steps_per_dispatch": 9, "prefill_questions": 5},
-        {"slots": 8, "mesh_shape": (2, 2, 1)},
-    ],
-    ids=str,
-)
-def test_the_driver_returns_the_schedulers_tokens(tiny, some_prompts, change):
+@pytest.fixture(scope="module")
+def native(tiny, some_prompts):
+    """(engine, params, keys, the scheduler's rollouts)."""
     dims, params = tiny
-    change = dict(change)
-    shape = change.pop("mesh_shape", (1, 1, 1))
-    mesh = meshes.make_mesh(shape, jax.devices()[: np.prod(shape)])
+    engine = Engine(dims, CONFIG, one_device())
+    params = engine.load_params(params)
     key_QN = sampling.response_keys(0, "train", 4, np.arange(5) + 100, 3)
-    native = Engine(dims, CONFIG, one_device())
-    expected = scheduler.sample(native, native.load_params(params), *some_prompts, key_QN)
-    engine = Engine(dims, dataclasses.replace(CONFIG, **change), mesh)
+    return engine, params, key_QN, scheduler.sample(engine, params, *some_prompts, key_QN)
+
+
+def test_the_driver_returns_the_schedulers_tokens(native, some_prompts):
+    engine, params, key_QN, expected = native
     seen = {}
 
     def finish(q, n, tokens):
         assert (q, n) not in seen
         seen[q, n] = tokens.tolist()
 
-    found = jetstream_driver.sample(
-        engine, engine.load_params(params), *some_prompts, key_QN, finish
-    )
+    found = jetstream_driver.sample(engine, params, *some_prompts, key_QN, finish)
     assert_same(found, expected)
     assert 0 < found.ended_QN.sum() < 15  # both ways of ending
     assert seen == {
@@ -102,29 +93,44 @@ def test_the_driver_returns_the_schedulers_tokens(tiny, some_prompts, change):
     }
 
 
-def test_jax_and_the_root_logger_are_left_alone(tiny, some_prompts):
+@pytest.mark.parametrize(
+    ("change", "shape"),
+    [
+        ({"slots": 1, "least_slots": 1, "steps_per_dispatch": 1}, (1, 1, 1)),
+        ({"slots": 16, "prefill_questions": 5}, (2, 2, 1)),
+    ],
+    ids=str,
+)
+def test_slots_dispatches_and_replicas_do_not_change_them(
+    tiny, native, some_prompts, change, shape
+):
     dims, params = tiny
-    engine = Engine(dims, CONFIG, one_device())
-    key_QN = sampling.response_keys(0, "train", 0, np.arange(5), 1)
+    mesh = meshes.make_mesh(shape, jax.devices()[: np.prod(shape)])
+    engine = Engine(dims, dataclasses.replace(CONFIG, **change), mesh)
+    params = engine.load_params(params)
+    found = jetstream_driver.sample(engine, params, *some_prompts, native[2])
+    assert_same(found, native[3])
+
+
+def test_jax_and_the_root_logger_are_left_alone(native, some_prompts):
+    engine, params, key_QN, _ = native
     before = threading.active_count()
-    jetstream_driver.sample(engine, engine.load_params(params), *some_prompts, key_QN)
+    jetstream_driver.sample(engine, params, *some_prompts, key_QN)
     assert threading.active_count() <= before
     assert not hasattr(jax, "tree_map")
     assert logging.getLogger().level == logging.WARNING
     assert not any(h.level == logging.DEBUG for h in logging.getLogger().handlers)
 
 
-def test_a_failing_worker_raises_here_and_ends_nothing_else(tiny, some_prompts, monkeypatch):
-    dims, params = tiny
-    engine = Engine(dims, CONFIG, one_device())
-    key_QN = sampling.response_keys(0, "train", 0, np.arange(5), 2)
+def test_a_failing_worker_raises_here_and_ends_nothing_else(native, some_prompts, monkeypatch):
+    engine, params, key_QN, _ = native
 
     def broken(*_):
         raise FloatingPointError("no more room on the device")
 
     monkeypatch.setattr(engine, "generate_many", broken)
     with pytest.raises(RuntimeError, match="Driver failed: no more room on the device"):
-        jetstream_driver.sample(engine, engine.load_params(params), *some_prompts, key_QN)
+        jetstream_driver.sample(engine, params, *some_prompts, key_QN)
 
 
 def test_a_response_that_ends_between_two_looks_at_the_slots_is_no_failure():
