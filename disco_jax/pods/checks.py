@@ -38,7 +38,7 @@ def _reductions_in_float32(module: Module, found: Sequence[Collective], c: Conte
     return [
         f"{x.kind} of {shape} over rows, {x.times} times ({x.source})"
         for x in found
-        if x.kind in ("all-reduce", "reduce-scatter") and x.groups.differ(c.tensor)
+        if x.adds_up and x.groups.differ(c.tensor)
         for shape in x.payload
         if shape.bytes > SMALL and shape.dtype in ("bf16", "f16")
     ]

@@ -72,6 +72,7 @@ class Collective(NamedTuple):
       times: how often it runs in one call of the program.
       loops: trip counts of the loops around it, outermost first; None where one is not known.
       source: the operation it came from, as jax names it.
+      computation: the one it stands in.
     """
 
     kind: str
@@ -80,6 +81,13 @@ class Collective(NamedTuple):
     times: int
     loops: tuple[int | None, ...]
     source: str
+    computation: str
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether it is (a step of) a reduction, also where the compiler made rings of permutes."""
+        ring = self.kind == "collective-permute" and "_body_rs" in self.computation
+        return ring or self.kind in ("all-reduce", "reduce-scatter")
 
     @property
     def bytes(self) -> float:
@@ -175,9 +183,8 @@ class Module:
             else:
                 payload = _payload(kind, instruction, groups.size)
             source = re.search(r'op_name="([^"]*)"', instruction.arguments)
-            found.append(
-                Collective(kind, payload, groups, times, loops, source[1] if source else "")
-            )
+            source = source[1] if source else ""
+            found.append(Collective(kind, payload, groups, times, loops, source, computation))
         return found
 
 

@@ -74,6 +74,7 @@ def by_kind(collectives: Sequence[Collective]) -> dict[str, dict[str, float]]:
                 "executions": sum(c.times for c in these),
                 "payload_bytes": sum(c.bytes * c.times for c in these),
                 "sent_bytes": sum(c.wire_bytes for c in these),
+                "sent_bytes_in_reductions": sum(c.wire_bytes for c in these if c.adds_up),
             }
     return out
 

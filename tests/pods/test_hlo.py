@@ -109,6 +109,13 @@ def test_checks_bite():
     assert "4096,512" in faults["no [tokens, vocabulary] array"][0]
     assert not faults["no gather above one layer within a loop"]
     assert not faults["no [L, L] array"]
+    ring = LOOP.replace("%body", "%windowed_body_rs").replace(
+        "all-gather(%x)", "collective-permute(%x)"
+    )
+    ring = ring.replace("bf16[64,96]{1,0:T(8,128)(2,1)} coll", "bf16[6400,96] coll")
+    assert "bf16[6400,96]" in str(
+        checks.run(Module(ring), Module(ring).collectives(), context).values()
+    )
     # Reductions over tensor alone are of activations; those of other programs are no gradients.
     over_tensor = checks.run(module, found, context._replace(tensor=4))
     assert not over_tensor["gradients are reduced in float32"]
