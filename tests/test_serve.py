@@ -37,7 +37,7 @@ def free_port() -> int:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([f"--port={free_port()}"], "needs the extra [jetstream], google-jetstream 0.2.2"),
+        (["--port=FREE"], "needs the extra [jetstream], google-jetstream 0.2.2"),
         (["--ask=3+4"], "needs the extra [jetstream], google-jetstream 0.2.2"),
         (["--port=0"], "--port=0: 1 to 65535"),
         (["--model=nowhere"], "neither a folder nor an embedded model"),
@@ -45,6 +45,7 @@ def free_port() -> int:
     ids=str,
 )
 def test_a_mistake_is_one_line(capsys, arguments, message):
+    arguments = [text.replace("FREE", str(free_port())) for text in arguments]
     line = refused(capsys, serve.main, *arguments, options=serve.OPTIONS, workdir=False)
     assert message in line
 
