@@ -12,10 +12,11 @@ or the configuration is wrong, or a package is missing.
 """
 
 import json
-import os
 import pathlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
+
+import jax
 
 from disco_jax import settings, setup
 from disco_jax.command import FAILED, OK, Command, Option, UserError, launch
@@ -172,7 +173,7 @@ def _programs(
 
 
 def main() -> None:
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")  # nothing runs: an accelerator is left alone
+    jax.config.update("jax_platforms", "cpu")  # nothing runs: an accelerator is left alone
     launch(check, options=OPTIONS, workdir=False)
 
 

@@ -86,4 +86,5 @@ def _register(cuda: pathlib.Path) -> None:
     if flags not in os.environ.get("XLA_FLAGS", ""):
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"  # libraries that only running needs
     jax.devices()  # loads the plug-ins that are installed

@@ -73,6 +73,8 @@ class Collective(NamedTuple):
       loops: trip counts of the loops around it, outermost first; None where one is not known.
       source: the operation it came from, as jax names it.
       computation: the one it stands in.
+      disjoint: an all-reduce of parts that do not overlap: a gather, as the TPU compiler writes it
+        for small arrays.
     """
 
     kind: str
@@ -82,12 +84,13 @@ class Collective(NamedTuple):
     loops: tuple[int | None, ...]
     source: str
     computation: str
+    disjoint: bool = False
 
     @property
     def adds_up(self) -> bool:
         """Whether it is (a step of) a reduction, also where the compiler made rings of permutes."""
         ring = self.kind == "collective-permute" and "_body_rs" in self.computation
-        return ring or self.kind in ("all-reduce", "reduce-scatter")
+        return ring or (self.kind in ("all-reduce", "reduce-scatter") and not self.disjoint)
 
     @property
     def bytes(self) -> float:
@@ -184,8 +187,20 @@ class Module:
                 payload = _payload(kind, instruction, groups.size)
             source = re.search(r'op_name="([^"]*)"', instruction.arguments)
             source = source[1] if source else ""
-            found.append(Collective(kind, payload, groups, times, loops, source, computation))
+            disjoint = self._disjoint(computation, instruction)
+            found.append(
+                Collective(kind, payload, groups, times, loops, source, computation, disjoint)
+            )
         return found
+
+    def _disjoint(self, computation: str, reduction: Instruction) -> bool:
+        """Whether every operand is zeros with this device's part written into them."""
+        operands = re.findall(r"%([\w.\-]+)", reduction.arguments.split(")")[0])
+        opcodes = {i.name: i.opcode for i in self.computations[computation]}
+        return bool(operands) and all(
+            opcodes.get(name) == "dynamic-update-slice" or "dynamic-update-slice" in name
+            for name in operands
+        )
 
 
 def _called(instruction: Instruction) -> list[str]:

@@ -109,6 +109,11 @@ def test_checks_bite():
     assert "4096,512" in faults["no [tokens, vocabulary] array"][0]
     assert not faults["no gather above one layer within a loop"]
     assert not faults["no [L, L] array"]
+    parts = Module(
+        LOOP.replace("%g ", "%dynamic-update-slice.1 ").replace("(%g)", "(%dynamic-update-slice.1)")
+    )
+    faults = checks.run(parts, parts.collectives(), context)
+    assert not faults["gradients are reduced in float32"]  # nothing is added up, it is a gather
     ring = LOOP.replace("%body", "%windowed_body_rs").replace(
         "all-gather(%x)", "collective-permute(%x)"
     )
