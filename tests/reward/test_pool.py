@@ -147,7 +147,7 @@ def test_a_worker_that_wants_to_run_and_cannot_is_starved():
     code = {
         "sleeper": "import time; time.sleep(60)",
         "hog": spin,
-        "starved": f"import os\nos.nice(19)\n{spin}",
+        "starved": f"import os\nos.setpriority(os.PRIO_PROCESS, 0, 19)\n{spin}",
     }
     processes = {k: subprocess.Popen([sys.executable, "-c", text]) for k, text in code.items()}
     try:
