@@ -66,8 +66,9 @@ _COMMENT = re.compile(r"(?<=\s)%\s*[A-Za-z][^\n]*")
 _LONE_SIGN = re.compile(r"\{([:=<>+-])\}")
 _ELLIPSIS = re.compile(r"=\s*(-?\d*\.\d+)\s*(?:\.\.\.|\\[lc]?dots)\s*$")
 _FOR_ALL = re.compile(
-    r"(?:,?\s*(?:\\q?quad|\\[,;: ])*\s*(?:\\(?:text|mbox)\s*\{\s*,?\s*for (?:all|every|any|each)\b"
-    r"|\bfor (?:all|every|any|each)\b|\\forall(?![A-Za-z]))).*$",
+    r"(?:,?\s*(?:(?:\\q?quad|\\[,;: ])\s*)*"
+    r"(?:\\(?:text|mbox)\s*\{\s*,?\s*for (?:all|every|any|each)\b|\bfor (?:all|every|any|each)\b"
+    r"|\\forall(?![A-Za-z]))).*$",
     re.DOTALL,
 )
 _UNEQUAL = re.compile(r"(?<=\s)!=")
@@ -81,6 +82,7 @@ _DIGITS_IN_TEXT = re.compile(  # \text{2A}_{16}, 2\mathrm{A}_{16}; not \mathrm{C
     r"\\(?:text|math)(?:rm|tt|bf|sf|it)?\s*\{\s*([0-9A-F]+)\s*\}(?=\s*_)"
 )
 _BRACKETED_DIGITS = re.compile(r"(?<![\w}])\(\s*([A-F]*\d[0-9A-F]*)\s*\)(?=\s*_\s*\{?\s*\d)")
+_LONG_SPACE = re.compile(r"\s{4,}")  # the patterns here backtrack over white space
 _CLOCK = re.compile(r"\b([ap])\.\s?m\b\.?", re.IGNORECASE)
 
 
@@ -89,6 +91,7 @@ def clean(text: str) -> str:
     if not text.isascii():
         text = _ascii(text)
     text = _DELIMITERS.sub(lambda m: m.group(1) or m.group(2) or " ", text)
+    text = _LONG_SPACE.sub(lambda m: "\n" if "\n" in m.group() else "  ", text)
     text = _SIZES.sub("", text)
     text = _STYLES.sub(" ", text)
     text = _COLOURED.sub("", _DROPPED.sub("", text))
