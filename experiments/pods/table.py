@@ -7,7 +7,7 @@ HERE = pathlib.Path(__file__).parent
 GIB = 2**30
 HEAD = (
     "model", "machine", "mesh", "rows, slots", "update GiB", "rollout GiB", "of", "fits",
-    "sent GiB: moved, reduced", "step at peak s", "update at 40 % s", "faults",
+    "sent GiB", "step at peak s", "update at 40 % s", "faults",
 )  # fmt: skip
 UPDATE = ("score", "slopes", "pull back", "gradient", "optimizer")
 
@@ -17,9 +17,7 @@ def row(record: dict) -> tuple[str, ...]:
     update = [p for p in programs if p["program"] in UPDATE]
     rollout = [p for p in programs if p["program"] not in UPDATE]
     backward = next((p for p in update if p["program"] in ("pull back", "gradient")), None)
-    kinds = backward["collectives"].values() if backward else ()
-    reduced = sum(kind["sent_bytes_in_reductions"] for kind in kinds)
-    moved = sum(kind["sent_bytes"] for kind in kinds) - reduced
+    sent = sum(kind["sent_bytes"] for kind in backward["collectives"].values()) if backward else 0
     faults = sum(bool(found) for p in programs for found in p["faults"].values())
     return (
         pathlib.Path(record["model"]).name.removeprefix("DeepSeek-R1-Distill-"),
@@ -30,7 +28,7 @@ def row(record: dict) -> tuple[str, ...]:
         _most(rollout),
         f"{programs[0]['available'] / GIB:.1f}",
         "yes" if record["fits"] else "no: " + "; ".join(record["advice"]),
-        f"{moved / GIB:.1f}, {reduced / GIB:.1f}" if backward else "-",
+        f"{sent / GIB:.1f}",
         f"{record['step']['seconds']:.0f}",
         f"{record['step']['update_seconds_at_40']:.0f}",
         str(faults),
