@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from disco_jax.reward import official_algebra, policies
+from disco_jax.reward import official, official_algebra, policies
 from disco_jax.reward.verdict import Outcome
 
 CASES = json.loads((pathlib.Path(__file__).parent / "data/official.json").read_text())["cases"]
@@ -42,3 +42,10 @@ def test_verdict(case):
 )
 def test_algebra(gold, answer, same):
     assert official_algebra.equal(gold, answer) is same
+
+
+def test_deep_braces_do_not_reach_the_library():
+    """It would read the content of an accent twice at every level: 2^60 times here."""
+    deep = "\\hat{" * 60 + "x" + "}" * 60
+    assert official.algebra_form(deep).startswith("\\hat")
+    assert official.grade(deep, ("y",)) == Outcome(0, "unequal")
