@@ -37,7 +37,8 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", choices=MODELS, default="tiny")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
-    parser.add_argument("--rows", type=int, default=4, help="sequences in a micro-batch")
+    parser.add_argument("--rows", type=int, default=4, help="sequences in a device's micro-batch")
+    parser.add_argument("--devices", type=int, default=1, help="data-parallel; CPU: cores")
     parser.add_argument("--remat", choices=transformer.REMAT, default="none")
     parser.add_argument("--scan", action="store_true", help="one compiled layer for all")
     parser.add_argument("--head_chunk", type=int, default=1024)
@@ -64,19 +65,20 @@ def synthetic(model: str) -> tuple[Rollouts, np.ndarray]:
 
 
 def make_updater(args: argparse.Namespace, shape: tuple[int, int, int], row_tokens: int) -> Updater:
-    mesh = meshes.make_mesh((1, 1, 1), jax.devices()[:1])
+    mesh = meshes.make_mesh((args.devices, 1, 1), jax.devices()[: args.devices])
     passes = Passes(
         MODELS[args.model], mesh, shape=shape, temperature=1.0, dtype=jnp.dtype(args.dtype),
         remat=args.remat, chunk=args.head_chunk, scan=args.scan,
     )  # fmt: skip
     objective = make_objective(**METHODS[args.method], questions="all")
-    single = args.rows >= shape[0] * shape[1]
-    gradient = Gradient(passes, objective, single=single)
-    return Updater(gradient, make_optimizer(**ADAMW), row_tokens=row_tokens, rows=args.rows)
+    rows = args.rows * args.devices
+    gradient = Gradient(passes, objective, single=rows >= shape[0] * shape[1])
+    return Updater(gradient, make_optimizer(**ADAMW), row_tokens=row_tokens, rows=rows)
 
 
 def main() -> None:
     args = arguments()
+    jax.config.update("jax_num_cpu_devices", args.devices)
     heap.keep_freed_memory()
     dims = MODELS[args.model]
     sequences, P, T = SHAPES[args.model]
