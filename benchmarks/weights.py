@@ -22,20 +22,10 @@ from tqdm import tqdm
 
 from disco_jax.model import dims as model_dims
 from disco_jax.model import folders, layout, weights
-from disco_jax.model.dims import ModelDims
 from disco_jax.model.tensor_files import DTYPES, TensorWriter
+from disco_jax.pods.known import MODELS
 
-DIMS = ModelDims(
-    family="qwen2",
-    vocab=151_936,
-    width=1536,
-    layers=28,
-    heads=12,
-    kv_heads=2,
-    head_dim=128,
-    mlp=8960,
-    max_position=131_072,
-)
+DIMS = MODELS["DeepSeek-R1-Distill-Qwen-1.5B"]
 FILES = 4
 
 

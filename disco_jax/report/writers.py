@@ -66,13 +66,9 @@ class MetricsWriter:
     Args:
       workdir: the run's folder.
       resume_step: last step whose rows are kept; -1 for a run that starts anew.
-      enabled: False makes every method a no-op (processes other than 0 of a multi-host run).
     """
 
-    def __init__(self, workdir: Path, resume_step: int = -1, enabled: bool = True):
-        self._lines = self._events = None
-        if not enabled:
-            return
+    def __init__(self, workdir: Path, resume_step: int = -1):
         workdir = pathlib.Path(workdir)
         self._lines = JsonLines(workdir / METRICS, resume_step)
         rows = read_metrics(workdir)
@@ -91,8 +87,6 @@ class MetricsWriter:
         Raises:
           ValueError: a value is not a number, or a name is one of step, kind, wall_s.
         """
-        if self._lines is None:
-            return
         if clash := {"step", "kind", "wall_s"} & row.keys():
             raise ValueError(f"metrics row of step {step}: {sorted(clash)} are set by the writer")
         numbers = {name: _number(name, value) for name, value in row.items()}
@@ -103,17 +97,15 @@ class MetricsWriter:
 
     def has(self, step: int, kind: str) -> bool:
         """Whether the row is on file already (say, an evaluation done just before a restart)."""
-        return self._lines is not None and (int(step), kind) in self._written
+        return (int(step), kind) in self._written
 
     def sync(self) -> None:
         """Forces rows to the disk; call it before a checkpoint of the same step is committed."""
-        if self._lines is not None:
-            self._lines.sync()
+        self._lines.sync()
 
     def close(self) -> None:
-        if self._lines is not None:
-            self._lines.close()
-            self._events.close()
+        self._lines.close()
+        self._events.close()
 
     def __enter__(self) -> "MetricsWriter":
         return self
@@ -128,8 +120,8 @@ class RolloutWriter:
     Arguments as of `MetricsWriter`.
     """
 
-    def __init__(self, workdir: Path, resume_step: int = -1, enabled: bool = True):
-        self._lines = JsonLines(pathlib.Path(workdir) / ROLLOUTS, resume_step) if enabled else None
+    def __init__(self, workdir: Path, resume_step: int = -1):
+        self._lines = JsonLines(pathlib.Path(workdir) / ROLLOUTS, resume_step)
 
     def write(
         self,
@@ -148,17 +140,14 @@ class RolloutWriter:
             "ended": bool}`; reason says why the grader decided so, ended is False where the token
             limit cut the response.
         """
-        if self._lines is not None:
-            row = {"question_id": question_id, "problem": problem, "golds": list(golds)}
-            self._lines.append(step, {**row, "level": level, "responses": list(responses)})
+        row = {"question_id": question_id, "problem": problem, "golds": list(golds)}
+        self._lines.append(step, {**row, "level": level, "responses": list(responses)})
 
     def sync(self) -> None:
-        if self._lines is not None:
-            self._lines.sync()
+        self._lines.sync()
 
     def close(self) -> None:
-        if self._lines is not None:
-            self._lines.close()
+        self._lines.close()
 
     def __enter__(self) -> "RolloutWriter":
         return self

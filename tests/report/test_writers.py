@@ -178,18 +178,6 @@ def test_tensorboard_holds_the_scalars_and_purges_on_resume(tmp_path):
     ]
 
 
-def test_a_process_that_does_not_write_leaves_no_trace(tmp_path):
-    metrics = MetricsWriter(tmp_path / "run", enabled=False)
-    rollouts = RolloutWriter(tmp_path / "run", enabled=False)
-    metrics.write(1, "train", {"reward/mean": 0.5})
-    write_rollout(rollouts, 1)
-    for writer in (metrics, rollouts):
-        writer.sync()
-        writer.close()
-    assert not metrics.has(1, "train")
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize(
     "text", ["", "\ud800 lone", "</script>", "\x00\u2028\n\r", "x" * 1_000_000, "\U0001f600"]
 )
