@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from disco_jax import heap
+
 OK, FAILED, WRONG, STOPPED = 0, 1, 2, 75
 
 
@@ -59,6 +61,8 @@ def launch(
     if argv is not None:
         sys.argv = list(argv)  # ml_collections finds the overrides of a configuration there
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # quiet C++ start-up chatter of XLA
+    if heap.only_cpu():
+        heap.keep_freed_memory()
     try:
         code = main(_parse(sys.argv, options, workdir))
     except UserError as error:

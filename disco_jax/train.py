@@ -19,7 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from disco_jax import answers, datasets, heap, processes, replay, settings, setup, workdir
+from disco_jax import answers, datasets, processes, replay, settings, setup, workdir
 from disco_jax.answers import Answers
 from disco_jax.command import OK, STOPPED, Command, UserError, launch
 from disco_jax.data import selection
@@ -205,8 +205,6 @@ def train(command: Command) -> int:
     starting = Progress(config.steps, quiet=quiet)
     success = workdir.success_rates(command)
     trainer = Trainer(config, starting, success)
-    if trainer.mesh.devices.flat[0].platform == "cpu":
-        heap.keep_freed_memory()
     records: workdir.Workdir | processes.Follower = processes.Follower(command.workdir)
     if processes.leader():
         records = workdir.Workdir(command, trainer.train_set, trainer.heldout, success)
