@@ -122,7 +122,7 @@ class Program:
                 return True
             if line.startswith(TOOK):
                 self.took = float(line.split()[1])
-            if line.startswith("{"):
+            if line.startswith('{"'):  # TRL also prints Python's form of a dict
                 self.rows.append(json.loads(line))
         self.close()
         return False
