@@ -15,8 +15,10 @@ import jax, jax.numpy as jnp
 from disco_jax.command import launch
 
 def main(command):
-    program = jax.jit(lambda x: jnp.sum(jnp.sort(jnp.sin(x), axis=0)[::-1] * x, axis=0))
-    x = jnp.ones((2**12, 2**12))  # its temporaries are above 64 MiB: glibc's limit of an arena
+    # Both factors are temporaries above 64 MiB, glibc's limit of an arena.
+    width = 2**12 + 8
+    program = jax.jit(lambda x: jnp.cos(x).T @ (jnp.sin(x) @ jnp.ones((width, 8))))
+    x = jnp.ones((2**12, width))
     faults = []
     for _ in range(16):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
