@@ -36,6 +36,7 @@ DIMS = MODELS["tiny"]
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--devices", type=int, default=1, help="data-parallel; CPU: cores")
     parser.add_argument("--ragged", action="store_true", help="prompts of 8 to 64 tokens")
     parser.add_argument("--method", choices=METHODS, default="disco_logl")
     return parser.parse_args()
@@ -75,6 +76,7 @@ def prompts(step: int, ragged: bool) -> tuple[np.ndarray, np.ndarray]:
 
 def main() -> None:
     args = arguments()
+    jax.config.update("jax_num_cpu_devices", args.devices)
     heap.keep_freed_memory()
     compiled: list[str] = []
     jax.monitoring.register_event_duration_secs_listener(
@@ -83,7 +85,7 @@ def main() -> None:
         )
     )
     begin = time.perf_counter()
-    mesh = meshes.make_mesh((1, 1, 1), jax.devices()[:1])
+    mesh = meshes.make_mesh((args.devices, 1, 1), jax.devices()[: args.devices])
     engine, updater = make_engine(mesh), make_updater(mesh, args.method)
     params = jax.jit(transformer.init, static_argnames="dims")(jax.random.key(0), dims=DIMS)
     state = jax.block_until_ready(updater.init(params))
@@ -110,6 +112,7 @@ def main() -> None:
         jax=jax.__version__,
         model="tiny",
         case="ragged" if args.ragged else "full",
+        opts=dict(devices=args.devices),
         init_s=round(init_s, 2),
         rl_step_s=[round(row[0], 2) for row in timer.rows],
         rl_step_cpu_s=[round(row[1], 2) for row in timer.rows],
