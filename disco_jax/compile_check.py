@@ -1,6 +1,7 @@
 """Whether a run fits a machine that is not at hand, and what it could do there at best.
 
-    python -m disco_jax.compile_check --config=configs/qwen7b.py --topology=v6e:16x16
+    python -m disco_jax.compile_check --config=configs/qwen7b.py --topology=v6e:16x16 \\
+        --config.rollout.slots=1024
 
 Compiles the run's rollout and update programs for TPUs (libtpu: the extra `aot`) or GPUs (jax's
 CUDA plugin and ptxas) without any accelerator, and reports memory, arithmetic, the bytes of every
