@@ -61,8 +61,7 @@ def launch(
     if argv is not None:
         sys.argv = list(argv)  # ml_collections finds the overrides of a configuration there
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # quiet C++ start-up chatter of XLA
-    if heap.only_cpu():
-        heap.keep_freed_memory()
+    heap.keep_freed_memory()  # before a backend starts its threads
     try:
         code = main(_parse(sys.argv, options, workdir))
     except UserError as error:
