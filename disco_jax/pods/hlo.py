@@ -62,6 +62,9 @@ class Instruction(NamedTuple):
         return shapes(self.type)
 
 
+Scopes = list[tuple[str, Instruction | None]]
+
+
 class Collective(NamedTuple):
     """A collective at one place of the program.
 
@@ -74,7 +77,7 @@ class Collective(NamedTuple):
       source: the operation it came from, as jax names it.
       computation: the one it stands in.
       disjoint: an all-reduce of parts that do not overlap: a gather, as the TPU compiler writes it
-        for small arrays.
+        for small arrays. Adding zeros is exact in any dtype.
     """
 
     kind: str
@@ -195,12 +198,42 @@ class Module:
 
     def _disjoint(self, computation: str, reduction: Instruction) -> bool:
         """Whether every operand is zeros with this device's part written into them."""
-        operands = re.findall(r"%([\w.\-]+)", reduction.arguments.split(")")[0])
-        opcodes = {i.name: i.opcode for i in self.computations[computation]}
-        return bool(operands) and all(
-            opcodes.get(name) == "dynamic-update-slice" or "dynamic-update-slice" in name
-            for name in operands
-        )
+        operands = _operands(reduction)
+        return bool(operands) and all(self._part_of_zeros(computation, name) for name in operands)
+
+    def _part_of_zeros(self, computation: str, name: str) -> bool:
+        where, part = self._definition([(computation, None)], name)
+        if part is None or part.opcode != "dynamic-update-slice":
+            return False
+        where, base = self._definition(where, _operands(part)[0])
+        if base is not None and base.opcode == "broadcast":
+            where, base = self._definition(where, _operands(base)[0])
+        return base is not None and base.opcode == "constant" and base.arguments.startswith("0)")
+
+    def _definition(self, where: Scopes, name: str) -> tuple[Scopes, Instruction | None]:
+        """What computes a value, through fusions and changes of shape; None where a loop does.
+
+        Args:
+          where: the computation of `name` last; each with the fusion that it is the body of.
+        """
+        computation, fusion = where[-1]
+        found = next((i for i in self.computations[computation] if i.name == name), None)
+        if found is None:
+            return where, None
+        if found.opcode in ("bitcast", "copy", "reshape"):
+            return self._definition(where, _operands(found)[0])
+        if found.opcode == "fusion":
+            (body,) = _called(found)
+            root = next(i for i in self.computations[body] if i.root)
+            return self._definition([*where, (body, found)], root.name)
+        if found.opcode == "parameter" and fusion is not None:
+            number = int(found.arguments.split(")")[0])
+            return self._definition(where[:-1], _operands(fusion)[number])
+        return where, found
+
+
+def _operands(instruction: Instruction) -> list[str]:
+    return re.findall(r"%([\w.\-]+)", instruction.arguments.split(")")[0])
 
 
 def _called(instruction: Instruction) -> list[str]:
