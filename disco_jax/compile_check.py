@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from disco_jax import settings, setup
+from disco_jax import processes, settings, setup
 from disco_jax.command import FAILED, OK, Command, Option, UserError, launch
 from disco_jax.model import mesh as meshes
 from disco_jax.model.dims import ModelDims, from_hf
@@ -28,6 +28,7 @@ from disco_jax.pods.checks import Context
 from disco_jax.pods.chips import GIB
 from disco_jax.pods.compiling import Report
 from disco_jax.pods.programs import Program
+from disco_jax.pods.topologies import Target
 from disco_jax.rollout.engine import Engine
 from disco_jax.update.step import Updater
 
@@ -90,8 +91,8 @@ def check(command: Command) -> int:
         f" compiled at effort {level:g}"
     )
     print(title, flush=True)
-    updater, engine = _parts(config, dims, mesh)
-    chosen = _settings(config, dims, updater)
+    updater, engine = _parts(config, dims, mesh, target)
+    chosen = _settings(config, dims, updater, engine)
     reports: list[Report] = []
     for program, context in _programs(config, dims, updater, engine, options["programs"]):
         report = compiling.measure(program, target, context, level)
@@ -121,8 +122,8 @@ def check(command: Command) -> int:
     return OK if all(r.fits and not any(r.faults.values()) for r in reports) else FAILED
 
 
-def _parts(config: Any, dims: ModelDims, mesh: Any) -> tuple[Updater, Engine]:
-    """The run's own objects, which compile the programs."""
+def _parts(config: Any, dims: ModelDims, mesh: Any, target: Target) -> tuple[Updater, Engine]:
+    """The run's own objects, which compile the programs; the engine is that of one process."""
     model = setup.Model(pathlib.Path(config.model.path), Vocabulary(), dims)
     objective = setup.read_objective(config)
     if objective.needs_ref:
@@ -131,18 +132,24 @@ def _parts(config: Any, dims: ModelDims, mesh: Any) -> tuple[Updater, Engine]:
             f" penalty={config.objective.penalty!r}; check the run with another one"
         )
     updater = setup.make_updater(config, model, objective, mesh)
-    return updater, setup.make_engine(config, model, mesh, config.rollout)
+    engine = setup.make_engine(
+        config, model, mesh, config.rollout, training=True,
+        own=processes.own_mesh(mesh, target.host), free=int(target.chip.memory),
+    )  # fmt: skip
+    return updater, engine
 
 
-def _settings(config: Any, dims: ModelDims, updater: Updater) -> advice.Settings:
+def _settings(config: Any, dims: ModelDims, updater: Updater, engine: Engine) -> advice.Settings:
+    sharing = updater.mesh.devices.size // engine.mesh.devices.size
     return advice.Settings(
         mesh=tuple(updater.mesh.shape.values()),
         rows=config.packing.rows,
         remat=config.model.remat,
         head_chunk=config.packing.head_chunk,
-        slots=config.rollout.slots,
+        slots=sharing * engine.config.slots,
+        replicas=sharing * engine.replicas,
         weights=2 * known.parameters(dims),
-        state=programs.bytes_here(programs.train_state(updater, dims)),
+        state=meshes.bytes_here(programs.trained(updater, dims)),
     )
 
 
@@ -162,11 +169,11 @@ def _programs(
     length, tensor = updater.row_tokens, updater.mesh.shape["tensor"]
     update = Context(dims, config.packing.rows * length, length, tensor, gradient=False)
     rollout = Context(dims, 0, 0, tensor, gradient=False)
-    state = programs.train_state(updater, dims)
+    copying = processes.copying(engine, updater.mesh)
     wanted = {name.strip() for name in only.split(",") if name.strip()}
     for context, half in (
         (update, programs.update_programs(updater, dims, sizes)),
-        (rollout, programs.rollout_programs(engine, dims, sizes, state)),
+        (rollout, programs.rollout_programs(engine, dims, sizes, updater, copying)),
     ):
         for program in half:
             if not wanted or program.name in wanted:

@@ -15,13 +15,13 @@ from typing import Any
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
+from jax.sharding import Mesh
 
 from disco_jax.command import Option, UserError
 from disco_jax.data import order
 from disco_jax.model import mesh as meshes
 from disco_jax.report.progress import Progress
+from disco_jax.rollout.engine import Engine
 
 OPTION = Option(
     "distributed",
@@ -116,30 +116,49 @@ def anywhere(flag: bool) -> bool:
     return bool(multihost_utils.process_allgather(np.bool_(flag)).any())
 
 
-def own_mesh(mesh: Mesh) -> Mesh:
-    """The mesh of this process's devices alone, for sampling; `mesh` itself where those are all.
+def own_mesh(mesh: Mesh, devices: list | None = None) -> Mesh:
+    """The mesh of one process's devices alone, for sampling; `mesh` itself where those are all.
 
     Its tensor axis is that of `mesh`, as far as the devices of one process allow.
+
+    Args:
+      devices: of a process; by default those of this one.
     """
-    if jax.process_count() == 1:
+    if devices is None:
+        found = (d for d in mesh.devices.flat if d.process_index == jax.process_index())
+        devices = sorted(found, key=lambda device: device.id)
+    if len(devices) == mesh.devices.size:
         return mesh
-    devices = jax.local_devices()
     tensor = int(np.gcd(mesh.shape["tensor"], len(devices)))
     return meshes.make_mesh((1, len(devices) // tensor, tensor), devices)
 
 
-def own_copy(tree: Any, mesh: Mesh) -> Any:
-    """Arrays that are sharded over all processes, whole on every device of `own_mesh(mesh)`."""
-    if jax.process_count() == 1:
-        return tree
-    whole = jax.jit(lambda tree: tree, out_shardings=meshes.replicated(mesh))(tree)
-    here = NamedSharding(own_mesh(mesh), P())
+def copying(engine: Engine, mesh: Mesh) -> Any:
+    """The program that makes the sampler's copy of parameters, whole on every device of a run.
+
+    The engine's own, over a larger mesh. It casts what each device has before it gathers the rest:
+    nothing is ever whole on a device in float32, nor twice in different arrangements.
+
+    Args:
+      engine: the sampler.
+      mesh: of the run, over whose devices the parameters lie.
+    """
+    return jax.jit(engine._programs.load.__wrapped__, out_shardings=meshes.replicated(mesh))
+
+
+def own_arrays(tree: Any, mesh: Mesh) -> Any:
+    """Arrays that are whole on every device of all processes, as arrays of this one's alone.
+
+    Args:
+      mesh: the process's own.
+    """
+    here = meshes.replicated(mesh)
 
     def one(x: jax.Array) -> jax.Array:
         parts = [shard.data for shard in x.addressable_shards]
         return jax.make_array_from_single_device_arrays(x.shape, here, parts)
 
-    return jax.tree.map(one, whole)
+    return tree if jax.process_count() == 1 else jax.tree.map(one, tree)
 
 
 class StopSignal:

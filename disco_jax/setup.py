@@ -10,11 +10,12 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 import disco_jax
+from disco_jax import processes
 from disco_jax.answers import Evaluator, Sampler
 from disco_jax.command import UserError
 from disco_jax.data import prompts
 from disco_jax.data.prompts import Tokenizer
-from disco_jax.model import attention, weights
+from disco_jax.model import attention, transformer, weights
 from disco_jax.model import mesh as meshes
 from disco_jax.model.dims import ModelDims
 from disco_jax.model.lora import Lora
@@ -28,6 +29,7 @@ from disco_jax.rollout.sampling import Sampling
 from disco_jax.update.gradient import Gradient
 from disco_jax.update.optimizer import make_optimizer
 from disco_jax.update.passes import Passes
+from disco_jax.update.state import place_shapes
 from disco_jax.update.step import Updater
 
 ASSETS = pathlib.Path(disco_jax.__file__).parent / "assets"
@@ -157,15 +159,35 @@ def missing_extra(what: str, error: ImportError) -> UserError:
     )
 
 
-def make_engine(config: Any, model: Model, mesh: Mesh, sampling: Any) -> Engine:
-    """The sampler; the same one for the same settings.
+def make_engine(
+    config: Any,
+    model: Model,
+    mesh: Mesh,
+    sampling: Any,
+    *,
+    training: bool = False,
+    own: Mesh | None = None,
+    free: int | None = None,
+) -> Engine:
+    """The sampler of this process, with its share of the slots; the same for the same settings.
 
     Args:
+      mesh: of the run.
       sampling: `config.rollout` or `config.eval`: temperature, top_k, top_p, min_p, max_tokens.
+      training: the state of the training is in memory, too.
+      own: of one process's devices; by default of this one's.
+      free: bytes of one device, before anything is there; by default as this one says.
+
+    Raises:
+      UserError: the slots do not divide over processes and devices, or none fits.
     """
     rollout = config.rollout
+    own = processes.own_mesh(mesh) if own is None else own
     try:
-        slots = rollout.slots or _fit_slots(config, model, mesh, sampling)
+        if rollout.slots:
+            slots = memory.share(rollout.slots, mesh.devices.size // own.devices.size, own)
+        else:
+            slots = _fit_slots(config, model, mesh, own, sampling, training, free)
     except ValueError as error:
         raise UserError(f"config.{error}") from error
     engine_config = EngineConfig(
@@ -182,21 +204,20 @@ def make_engine(config: Any, model: Model, mesh: Mesh, sampling: Any) -> Engine:
         least_slots=rollout.least_slots,
         least_columns=rollout.least_columns,
     )
-    try:
-        return _engine(model.dims, engine_config, mesh)
-    except ValueError as error:
-        raise UserError(f"config.{error}") from error
+    return _engine(model.dims, engine_config, own)
 
 
-def _fit_slots(config: Any, model: Model, mesh: Mesh, sampling: Any) -> int:
-    """The slots that memory allows, with the arithmetic printed; raises ValueError if none."""
+def _fit_slots(config, model: Model, mesh: Mesh, own: Mesh, sampling, training, free) -> int:
+    """A process's slots that memory allows, with the arithmetic printed; ValueError if none."""
+    rollout, sharing = config.rollout, mesh.devices.size // own.devices.size
     fit = memory.fit_slots(
         model.dims,
-        mesh,
-        columns=config.data.prompt_tokens + sampling.max_tokens + config.rollout.steps_per_dispatch,
+        own,
+        columns=config.data.prompt_tokens + sampling.max_tokens + rollout.steps_per_dispatch,
         dtype=jnp.dtype(config.model.dtype),
-        free=memory.free_bytes(mesh),
-        most=config.questions * config.responses,
+        free=memory.free_bytes(own) if free is None else free,
+        beside=training_bytes(config, model.dims, mesh) if training else 0,
+        most=-(-config.questions // sharing) * config.responses,
     )
     if jax.process_index() == 0:
         print(f"rollout.slots=0: {fit.why}", file=sys.stderr)
@@ -207,11 +228,52 @@ def _fit_slots(config: Any, model: Model, mesh: Mesh, sampling: Any) -> int:
 _engine = functools.lru_cache(maxsize=2)(Engine)
 
 
-def make_evaluator(config: Any, model: Model, mesh: Mesh, grader: Grader) -> Evaluator:
-    """Evaluations as `config.eval` has them."""
+def training_bytes(config: Any, dims: ModelDims, mesh: Mesh) -> int:
+    """Bytes on each device of what training keeps between its programs: the parameters and the
+    moments, the base of adapters, and the reference policy where the objective needs one.
+
+    Args:
+      mesh: of the run.
+    """
+    params = jax.eval_shape(lambda: transformer.init(jax.random.key(0), dims))
+    optimizer, lora = dict(config.optimizer), read_lora(config)
+    offload = optimizer.pop("offload")
+    placed = place_shapes(
+        params,
+        mesh,
+        make_optimizer(**optimizer),
+        dtype=jnp.dtype(config.model.dtype),
+        spec=lora,
+        offload=offload,
+    )
+    found = meshes.bytes_here(placed)
+    if read_objective(config).needs_ref and lora is None:
+        found += meshes.bytes_here(placed.state.params)
+    return found
+
+
+def read_lora(config: Any) -> Lora | None:
+    """The adapters that training trains; None where it trains the model.
+
+    Raises:
+      UserError: adapters for matrices that there are not.
+    """
+    model = config.model
+    if not model.lora_rank:
+        return None
+    try:
+        return Lora(model.lora_rank, model.lora_alpha, tuple(model.lora_targets))
+    except ValueError as error:
+        raise UserError(f"config.{error}") from error
+
+
+def make_evaluator(
+    config: Any, model: Model, mesh: Mesh, grader: Grader, *, training: bool = False
+) -> Evaluator:
+    """Evaluations as `config.eval` has them; see `make_engine`."""
     return Evaluator(
         make_sampler(config),
-        make_engine(config, model, mesh, config.eval),
+        make_engine(config, model, mesh, config.eval, training=training),
         model.tokenizer,
         grader,
         config.seed,
@@ -231,11 +293,8 @@ def make_updater(config: Any, model: Model, objective: Objective, mesh: Mesh) ->
     longest = config.data.prompt_tokens + config.rollout.max_tokens - 1
     rows = packing.rows * mesh.shape["data"] * mesh.shape["fsdp"]
     certain = rows * (packing.row_tokens // longest)
-    policy = config.model
+    policy, lora = config.model, read_lora(config)
     try:
-        lora = None
-        if policy.lora_rank:
-            lora = Lora(policy.lora_rank, policy.lora_alpha, tuple(policy.lora_targets))
         needs_ref = objective.needs_ref and lora is None  # adapters are compared with their base
         passes = Passes(
             model.dims,

@@ -64,9 +64,13 @@ class Trainer:
         if config.rollout.replay:
             self.replay = replay.Replay(config, self.model, self.train_set)
         self.sample = setup.make_sampler(config)
-        own = processes.own_mesh(self.mesh)
-        self.engine = setup.make_engine(config, self.model, own, config.rollout)
-        self.evaluator = setup.make_evaluator(config, self.model, own, self.grader)
+        self.engine = setup.make_engine(
+            config, self.model, self.mesh, config.rollout, training=True
+        )
+        self.copy = processes.copying(self.engine, self.mesh)
+        self.evaluator = setup.make_evaluator(
+            config, self.model, self.mesh, self.grader, training=True
+        )
         self.updater = setup.make_updater(config, self.model, self.objective, self.mesh)
 
     def start(self) -> TrainState:
@@ -83,7 +87,7 @@ class Trainer:
         """
         config, Q = self.config, self.config.questions
         sequence = self.order(len(self.train_set), Q, config.seed, step)
-        params = self.engine.load_params(self._policy(state))
+        params = self._policy(state)
         asked, parts = 0, []
         for _ in range(1 + config.rollout.refills):
             index_Q = sequence[asked : asked + Q]
@@ -100,8 +104,8 @@ class Trainer:
         return sequence[chosen_Q], answers.join(parts, chosen_Q), row
 
     def _policy(self, state: TrainState) -> Any:
-        """The parameters to sample with, whole in this process."""
-        return processes.own_copy(self.updater.merged(state.params), self.mesh)
+        """The sampler's copy of the parameters, on this process's devices."""
+        return processes.own_arrays(self.copy(self.updater.merged(state.params)), self.engine.mesh)
 
     def evaluate(
         self, state: TrainState, step: int, folder: pathlib.Path, say: Callable[[str], None]
@@ -114,7 +118,7 @@ class Trainer:
           folder: for the responses, a file a set; what it holds already is not sampled again.
           say: is told now and then how far a long evaluation is.
         """
-        load = functools.cache(lambda: self.evaluator.load_params(self._policy(state)))
+        load = functools.cache(lambda: self._policy(state))
         found = {
             name: self.evaluator(
                 load,

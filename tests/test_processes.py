@@ -41,7 +41,7 @@ def start(tmp_path_factory):
     """Starts a process of a run with some devices; they share compiled programs."""
     cache, started = tmp_path_factory.mktemp("compiled"), []
 
-    def start(workdir, devices, *arguments):
+    def start(workdir, devices, *arguments, script=""):
         environment = os.environ | {
             "JAX_PLATFORMS": "cpu",
             "NPROC": "32",  # see conftest.py
@@ -50,8 +50,9 @@ def start(tmp_path_factory):
             "JAX_COMPILATION_CACHE_DIR": str(cache),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         }
+        command = ["-m", "disco_jax.train", f"--workdir={workdir}", *SMALL]
         process = subprocess.Popen(
-            [sys.executable, "-m", "disco_jax.train", f"--workdir={workdir}", *SMALL, *arguments],
+            [sys.executable, *(["-c", script] if script else command), *arguments],
             cwd=ROOT,
             env=environment,
             stderr=subprocess.PIPE,
@@ -66,10 +67,14 @@ def start(tmp_path_factory):
         process.communicate()
 
 
-def pair(start, workdir):
+def free_address() -> str:
     with socket.socket() as free:
         free.bind(("localhost", 0))
-        address = f"localhost:{free.getsockname()[1]}"
+        return f"localhost:{free.getsockname()[1]}"
+
+
+def pair(start, workdir):
+    address = free_address()
     return [start(workdir, 2, f"--distributed={address},2,{index}") for index in range(2)]
 
 
@@ -111,6 +116,38 @@ def test_two_processes_are_one_run_and_stop_together(tmp_path, start):
     policies = [load_file(folder / "policy/model.safetensors") for folder in (one, two)]
     for name, value in policies[0].items():
         np.testing.assert_allclose(policies[1][name], value, rtol=1e-3, atol=2e-4, err_msg=name)
+
+
+COPY = """
+import sys
+import jax, numpy as np
+from configs import arithmetic
+from disco_jax import command, processes, setup
+
+processes.start(sys.argv[1])
+config = arithmetic.get_config()
+config.model.dtype, config.rollout.slots = "bfloat16", 16
+mesh, model = setup.make_mesh(config), setup.find_model(config)
+engine = setup.make_engine(config, model, mesh, config.rollout, training=True)
+assert (engine.config.slots, engine.mesh.devices.size) == (8, 2)
+found = processes.copying(engine, mesh)(setup.placed_weights(model, mesh))
+found = processes.own_arrays(found, engine.mesh)
+expected = engine.load_params(setup.placed_weights(model, engine.mesh))
+for x, y in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
+    assert x.dtype == y.dtype and x.sharding == y.sharding, (x.sharding, y.sharding)
+    np.testing.assert_array_equal(x, y)
+config.rollout.slots = 18
+try:
+    setup.make_engine(config, model, mesh, config.rollout)
+    sys.exit("not refused")
+except command.UserError as error:
+    assert "slots=18 must be a multiple of 4: 2 processes of 2" in str(error), error
+"""
+
+
+def test_each_process_has_its_share_of_slots_and_a_copy_in_the_samplers_dtype(start):
+    address = free_address()
+    ends([start(None, 2, f"{address},2,{index}", script=COPY) for index in range(2)])
 
 
 @pytest.mark.parametrize("text", ["yes", "localhost:1,2", "localhost,2,0", "localhost:1,2,2"])

@@ -106,6 +106,15 @@ def shardings(mesh: Mesh, tree: Any, *, on_host: bool = False) -> Any:
     return jax.tree_util.tree_map_with_path(one, tree)
 
 
+def bytes_here(tree: Any) -> int:
+    """Bytes on each device of a tree of arrays, or of shapes with their places."""
+    return sum(
+        math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
+        for x in jax.tree.leaves(tree)
+        if x.sharding.memory_kind != HOST_MEMORY
+    )
+
+
 def check_host_memory(mesh: Mesh) -> None:
     """Raises ValueError where the mesh's devices cannot reach pinned memory of their host."""
     device = mesh.devices.flat[0]

@@ -16,7 +16,8 @@ class Settings(NamedTuple):
     rows: int
     remat: str
     head_chunk: int
-    slots: int
+    slots: int  # over all processes
+    replicas: int  # that share them
     weights: float  # bytes of the sampler's copy on one device
     state: float  # bytes of the trainer's parameters and moments on one device
 
@@ -57,9 +58,7 @@ def _update(settings: Settings, dims: ModelDims) -> str:
 
 
 def _rollout(report: Report, settings: Settings) -> str:
-    data, fsdp, _ = settings.mesh
-    replicas = data * fsdp
-    here = settings.slots // replicas
+    here = settings.slots // settings.replicas
     if settings.weights > report.available / 2:
         return (
             f"the sampler keeps a whole copy of the weights ({settings.weights / GIB:.1f} GiB) on"
@@ -69,5 +68,5 @@ def _rollout(report: Report, settings: Settings) -> str:
     share = (report.available - fixed) / max(report.needed - fixed, 1)
     fewer = min(int(here * share), here - 1)
     if fewer >= 1:
-        return f"--config.rollout.slots={fewer * replicas}"
+        return f"--config.rollout.slots={fewer * settings.replicas}"
     return "more devices, or --config.rollout.max_tokens lower"

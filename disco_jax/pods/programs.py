@@ -1,6 +1,5 @@
 """The programs of a run, as its own objects compile them, with arguments that are only shapes."""
 
-import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -10,16 +9,19 @@ import jax.numpy as jnp
 from disco_jax.model import mesh as meshes
 from disco_jax.model import transformer
 from disco_jax.model.dims import ModelDims
-from disco_jax.pods import known, work
+from disco_jax.model.lora import Adapted
+from disco_jax.model.mesh import bytes_here
+from disco_jax.pods import work
 from disco_jax.pods.work import Work
 from disco_jax.rollout.engine import Engine
 from disco_jax.types import Batch
 from disco_jax.update.packing import MicroBatch
 from disco_jax.update.passes import Figures
-from disco_jax.update.step import TrainState, Updater
+from disco_jax.update.state import Placed, TrainState
+from disco_jax.update.step import Updater
 
 UPDATE = ("score", "slopes", "pull back", "gradient", "optimizer")
-ROLLOUT = ("load", "prefill", "decode", "slide")
+ROLLOUT = ("merge", "load", "prefill", "decode", "slide")
 NAMES = (*UPDATE, *ROLLOUT)
 
 
@@ -49,7 +51,7 @@ class Sizes(NamedTuple):
     """What the configuration says about a step.
 
     Attributes:
-      questions, responses, minibatches: of a step.
+      questions, responses, minibatches: of a step, of all processes.
       prompt_tokens, max_tokens: the longest there may be.
       remat: as in `transformer.hidden_states`.
       head_chunk: tokens whose logits exist at once.
@@ -73,30 +75,21 @@ def placed(tree: Any, shardings: Any) -> Any:
     )
 
 
-def bytes_here(tree: Any) -> float:
-    """Bytes of a placed tree on one device."""
-    return sum(
-        math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(tree)
-    )
-
-
-def train_state(updater: Updater, dims: ModelDims) -> TrainState:
-    """The shapes of the state, placed as `Updater.init` places it."""
-    params = jax.eval_shape(lambda: transformer.init(jax.random.key(0), dims))
-    params = placed(params, meshes.shardings(updater.mesh, params))
-    moments = jax.eval_shape(updater.optimizer.init, params)
-    moments = placed(moments, meshes.shardings(updater.mesh, moments))
-    return TrainState(params, moments)
+def trained(updater: Updater, dims: ModelDims) -> Placed:
+    """What training keeps, as `Updater.init` places it."""
+    return updater.shapes(jax.eval_shape(lambda: transformer.init(jax.random.key(0), dims)))
 
 
 def update_programs(updater: Updater, dims: ModelDims, sizes: Sizes) -> Iterator[Program]:
     """Lines 7 to 11: scoring, the slopes of the objective, pulling back, AdamW.
 
     "gradient" is both of the middle ones in one, where a micro-batch holds a whole minibatch.
+    Moments that wait on the host are in memory only while the optimizer runs.
     """
     passes, gradient, mesh = updater.passes, updater.gradient, updater.mesh
     everywhere, rows = meshes.replicated(mesh), meshes.rows(mesh)
-    state = train_state(updater, dims)
+    base, state = trained(updater, dims)
+    policy = state.params if base is None else Adapted(base, state.params)
     B, L, (Q, N, T) = updater.rows, updater.row_tokens, passes.shape
     micro = placed(
         MicroBatch(*(jax.ShapeDtypeStruct((B, L), jnp.int32) for _ in MicroBatch._fields)), rows
@@ -116,7 +109,7 @@ def update_programs(updater: Updater, dims: ModelDims, sizes: Sizes) -> Iterator
     load = work.Load(B * L / replicas, B * fit * T / replicas, (longest + 1) / 2, tensor)
     micros = -(-Q * N // (B * fit))
     scoring = work.forward(dims, load)
-    pulling = work.backward(dims, load, sizes.remat)
+    pulling = work.backward(dims, load, sizes.remat, frozen=base is not None)
     trips = -(-L // min(L, max(1, sizes.head_chunk // (B // replicas))))
     moments = bytes_here(state.opt_state)
     held = sizes.minibatches * (
@@ -125,11 +118,11 @@ def update_programs(updater: Updater, dims: ModelDims, sizes: Sizes) -> Iterator
 
     known_once = sizes.minibatches if gradient.single else 2 * sizes.minibatches - 1
     yield Program(
-        "score", passes._score.lower(state.params, micro, figures=figures),
+        "score", passes._score.lower(policy, micro, figures=figures),
         known_once * micros, scoring, moments + held, trips,
     )  # fmt: skip
     if gradient.single:
-        lowered = gradient._whole.lower(state.params, micro, batch)
+        lowered = gradient._whole.lower(policy, micro, batch)
         yield Program("gradient", lowered, sizes.minibatches, pulling, moments + held, trips, True)
         slopes = None
     else:
@@ -138,36 +131,52 @@ def update_programs(updater: Updater, dims: ModelDims, sizes: Sizes) -> Iterator
             slopes = slopes._replace(entropy_QNT=figures.entropy_QNT)
         yield Program(
             "slopes", gradient.slopes.lower(figures, batch), sizes.minibatches,
-            Work(0, 0, 8 * bytes_here(figures)), bytes_here(state) + held,
+            Work(0, 0, 8 * bytes_here(figures)), bytes_here((base, state)) + held,
         )  # fmt: skip
         yield Program(
-            "pull back", passes._pull_back.lower(state.params, micro, slopes, total=state.params),
+            "pull back", passes._pull_back.lower(policy, micro, slopes, total=state.params),
             sizes.minibatches * micros, pulling, moments + held, trips, True,
         )  # fmt: skip
-    here = known.parameters(dims) / mesh.shape["fsdp"] / tensor
+    moments_here = placed(state.opt_state, meshes.shardings(mesh, state.opt_state))
+    fetched = TrainState(state.params, moments_here)
     yield Program(
-        "optimizer", updater._apply.lower(state, state.params), sizes.minibatches,
-        work.adamw(here), held,
+        "optimizer", updater._apply.lower(fetched, state.params), sizes.minibatches,
+        work.adamw(bytes_here(state.params) / work.FULL), bytes_here(base) + held,
     )  # fmt: skip
 
 
 def rollout_programs(
-    engine: Engine, dims: ModelDims, sizes: Sizes, state: TrainState
+    engine: Engine, dims: ModelDims, sizes: Sizes, updater: Updater, copying: Any
 ) -> Iterator[Program]:
     """Lines 5 and 6: the sampler's copy of the weights, prefill, decoding, and the sliding cache.
 
+    The first is a program of all devices, the others are each process's own, for its share of the
+    questions. What is trained stays in memory; adapters are merged into a copy of their base
+    first, which lives until the sampler's is there.
+
     Args:
-      state: the trainer's, which stays in memory.
+      engine: of one process.
+      copying: see `processes.copying`.
     """
     config, programs, mesh = engine.config, engine._programs, engine.mesh
     everywhere, rows = meshes.replicated(mesh), meshes.rows(mesh)
     S, R = config.slots, config.steps_per_dispatch
-    trainer = bytes_here(state)
+    sharing = updater.mesh.devices.size // mesh.devices.size
+    questions = -(-sizes.questions // sharing)
+    base, state = trained(updater, dims)
+    trainer, policy, kept = bytes_here((base, state)), state.params, bytes_here(state.params)
+    if base is not None:
+        merge = updater._merge.lower(base, state.params)
+        policy = placed(merge.out_info, meshes.shardings(updater.mesh, merge.out_info))
+        moments = bytes_here(state.opt_state)
+        yield Program("merge", merge, 1, Work(0, 0, bytes_here((base, policy))), moments)
+        kept = 0
 
-    load = programs.load.lower(state.params)
+    load = copying.lower(policy)
     params = _outputs(load, everywhere)
-    weights, copied = bytes_here(params), bytes_here(state.params)
-    yield Program("load", load, 1, Work(0, 0, copied + weights), trainer - copied)
+    weights = bytes_here(params)
+    traffic = bytes_here(policy) + weights
+    yield Program("load", load, 1, Work(0, 0, traffic), trainer - kept)
 
     widest = engine.column_sizes[-1]
     decode_state = _outputs(programs.init.lower(slots=S, past=widest), rows)
@@ -177,11 +186,11 @@ def rollout_programs(
         placed(jax.ShapeDtypeStruct(shape, jnp.int32), everywhere) for shape in ((Q, P), (Q,))
     ]
     yield Program(
-        "prefill", programs.prefill.lower(params, *prompts), -(-sizes.questions // Q),
+        "prefill", programs.prefill.lower(params, *prompts), -(-questions // Q),
         work.prefill(dims, Q * P, P, weights), trainer + cache,
     )  # fmt: skip
     per_replica = placed(jax.ShapeDtypeStruct((engine.replicas,), jnp.int32), rows)
-    waves = -(-sizes.questions * sizes.responses // S)
+    waves = -(-questions * sizes.responses // S)
     dispatches = waves * -(-sizes.max_tokens // R)
     decoding = work.decode(
         dims, S / engine.replicas, sizes.prompt_tokens + sizes.max_tokens / 2, R, weights

@@ -29,12 +29,15 @@ class Target(NamedTuple):
       chip: peak figures of one device.
       devices: slice by slice.
       slices: groups of devices joined by a network; within one, by faster links.
+      host: the devices of a machine of one host alone, which has as many as each host of this
+        one. A process samples on its own; a part of a larger machine cannot be compiled for.
     """
 
     name: str
     chip: Chip
     devices: list[Any]
     slices: int
+    host: list[Any]
 
     @property
     def devices_per_slice(self) -> int:
@@ -68,9 +71,20 @@ def find(name: str, slices: int = 1) -> Target:
             )
         hosts = shape[0] if len(shape) == 2 else max(1, shape[0] // each)
         found = gpus.devices(name, CHIPS[kind], hosts, math.prod(shape) // hosts)
-        return Target(name, CHIPS[kind], found, hosts)
+        alone = found if hosts == 1 else gpus.devices(name, CHIPS[kind], 1, each)
+        return Target(name, CHIPS[kind], found, hosts, alone)
     label = f"{slices} x {name}" if slices > 1 else name
-    return Target(label, CHIPS[kind], _tpus(name, kind, shape, slices), slices)
+    devices = _tpus(name, kind, shape, slices)
+    alone, bounds = devices, _of_first_host(devices)[: len(shape)]
+    if math.prod(bounds) < len(devices):
+        alone = _tpus(name, kind, bounds, 1)
+    return Target(label, CHIPS[kind], devices, slices, alone)
+
+
+def _of_first_host(devices: list[Any]) -> list[int]:
+    """How many chips of its host there are along each axis of the torus."""
+    coordinates = [d.coords for d in devices if d.process_index == 0]
+    return [len(set(along)) for along in zip(*coordinates, strict=True)]
 
 
 def _tpus(name: str, kind: str, shape: list[int], slices: int) -> list[Any]:

@@ -56,11 +56,18 @@ def forward(dims: ModelDims, load: Load) -> Work:
     return Work(layers + head, layers + head, _pass_traffic(dims, load))
 
 
-def backward(dims: ModelDims, load: Load, remat: str) -> Work:
-    """Forward and backward passes of a micro-batch; the logits are computed twice in any case."""
+def backward(dims: ModelDims, load: Load, remat: str, *, frozen: bool = False) -> Work:
+    """Forward and backward passes of a micro-batch; the logits are computed twice in any case.
+
+    Args:
+      frozen: the matrices have no gradient, but adapters, whose own work is not counted.
+    """
     layers, head = forward_flops(dims, load)
     again = {"none": 0, "dots": 0, "full": 1}[remat]
     useful = 3 * (layers + head)
+    if frozen:
+        matrices = 2 * dims.layers * layer_weights(dims) * load.tokens / load.tensor
+        useful -= matrices + head
     return Work(useful, useful + again * layers + head, (3 + again) * _pass_traffic(dims, load))
 
 

@@ -1,4 +1,4 @@
-"""How many slots fit: the arithmetic of the device's memory, to be printed at the start."""
+"""How many of a process's slots fit: the arithmetic of a device's memory, printed at the start."""
 
 import os
 from typing import Any, NamedTuple
@@ -12,7 +12,6 @@ from disco_jax.model.dims import ModelDims
 
 GIB, MIB = 2**30, 2**20
 KEPT_FREE = 0.15  # of what there is: activations of a prefill, fragmentation, the runtime itself
-TRAINED_BYTES = 12  # per parameter: float32 master and two moments, sharded over the mesh
 
 
 class Fit(NamedTuple):
@@ -32,6 +31,27 @@ def free_bytes(mesh: Mesh) -> int:
     return pages // len(jax.local_devices())
 
 
+def share(slots: int, processes: int, mesh: Mesh) -> int:
+    """A process's share of the slots of all processes.
+
+    Args:
+      mesh: the process's own.
+
+    Raises:
+      ValueError: they do not divide evenly over the processes, and the replicas of each.
+    """
+    replicas = mesh.shape["data"] * mesh.shape["fsdp"]
+    every = processes * replicas
+    if slots % every:
+        below = slots // every * every
+        near = f"{below} or {below + every}" if below else str(every)
+        raise ValueError(
+            f"rollout.slots={slots} must be a multiple of {every}: {processes} processes of"
+            f" {replicas} devices (data x fsdp) each share the slots evenly; set it to {near}"
+        )
+    return slots // processes
+
+
 def slot_bytes(dims: ModelDims, columns: int, itemsize: int) -> int:
     """Bytes of one slot at its longest: its cache twice (it is copied when it moves), and the
     logits of one token with what sampling makes of them."""
@@ -40,13 +60,15 @@ def slot_bytes(dims: ModelDims, columns: int, itemsize: int) -> int:
 
 
 def fit_slots(
-    dims: ModelDims, mesh: Mesh, *, columns: int, dtype: Any, free: int, most: int
+    dims: ModelDims, mesh: Mesh, *, columns: int, dtype: Any, free: int, beside: int, most: int
 ) -> Fit:
     """The most slots that fit beside the training state and the sampler's copy of the weights.
 
     Args:
+      mesh: of the process whose slots they are.
       columns: of the cache at its widest, fresh ones included.
-      free: bytes of one device, before the training state is there (`free_bytes`).
+      free: bytes of one device, before anything is there (`free_bytes`).
+      beside: those of them that the training state takes; 0 where nothing is trained.
       most: slots that there is work for.
 
     Returns:
@@ -58,14 +80,13 @@ def fit_slots(
     shapes = jax.eval_shape(lambda key: transformer.init(key, dims), jax.random.key(0))
     weights = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes))
     itemsize = np.dtype(dtype).itemsize
-    shards = mesh.shape["fsdp"] * mesh.shape["tensor"]
     replicas = mesh.shape["data"] * mesh.shape["fsdp"]
-    trained, copy = TRAINED_BYTES * weights // shards, itemsize * weights
-    room = int(free * (1 - KEPT_FREE)) - trained - copy
+    copy = itemsize * weights
+    room = int(free * (1 - KEPT_FREE)) - beside - copy
     each = slot_bytes(dims, columns, itemsize)
     why = (
         f"{free / GIB:.2f} GiB free per device, less {KEPT_FREE:.0%}, less"
-        f" {trained / GIB:.2f} GiB training state and {copy / GIB:.2f} GiB weights ="
+        f" {beside / GIB:.2f} GiB training state and {copy / GIB:.2f} GiB weights ="
         f" {room / GIB:.2f} GiB; a slot of {columns} columns takes {each / MIB:.1f} MiB"
     )
     local = room // each

@@ -16,13 +16,7 @@ from disco_jax.update import packing
 from disco_jax.update.gradient import Gradient
 from disco_jax.update.packing import MicroBatch
 from disco_jax.update.passes import Figures
-
-
-class TrainState(NamedTuple):
-    """All that changes in training, and all that a checkpoint holds besides its step."""
-
-    params: Any  # float32; with adapters, these alone
-    opt_state: Any
+from disco_jax.update.state import Placed, TrainState, place_shapes
 
 
 class Minibatch(NamedTuple):
@@ -93,6 +87,14 @@ class Updater:
         moments = jax.eval_shape(self.optimizer.init, params)
         placed = jax.jit(self.optimizer.init, out_shardings=meshes.shardings(self.mesh, moments))
         return TrainState(params, self._put_away(placed(params)))
+
+    def shapes(self, params: Any) -> Placed:
+        """What `init` makes of parameters, which may be shapes, without making it."""
+        passes = self.passes
+        return place_shapes(
+            params, self.mesh, self.optimizer, dtype=passes.dtype, spec=passes.lora,
+            offload=self.offload,
+        )  # fmt: skip
 
     def merged(self, params: Any) -> Any:
         """A state's parameters as those of a plain decoder, for sampling and export."""

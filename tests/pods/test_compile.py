@@ -75,6 +75,59 @@ def test_update_and_rollout_compile(run, tmp_path):
 
 
 @TPU
+@pytest.mark.slow
+def test_each_process_samples_its_share_on_its_own_devices(run, tmp_path):
+    """Four hosts of four chips: a quarter of the questions and slots each, whole policies, cast
+    before they are gathered."""
+    out = tmp_path / "figures.json"
+    slots = "--config.rollout.slots=64"
+    code, text, err = run(
+        "--topology=v5e:4x4", f"--out={out}", "--programs=load,prefill,decode,slide", slots
+    )
+    assert code == command.OK, text + err
+    load, prefill, decode, slide = json.loads(out.read_text())["programs"]
+    sent = load["collectives"]["all-gather"]["sent_bytes"]
+    weights = load["memory"]["outputs"]
+    assert sent == pytest.approx(weights * 15 / 16, rel=0.02)
+    assert prefill["calls"] == 1  # of four prompts; the process has two of the eight
+    cache = 2 * 2 * 2 * 64 * (129 + 384 + 32) * 2 * 16 / 4  # of a device's four slots
+    assert cache < slide["memory"]["outputs"] < 1.5 * cache
+    assert decode["calls"] == slide["calls"] == 384 / 32  # one wave
+
+    code, _, err = run("--topology=v5e:4x4", "--programs=load", "--config.rollout.slots=24")
+    assert code == command.WRONG and "multiple of 16: 4 processes of 4 devices" in err
+    code, text, err = run("--topology=v5e:4x4", "--programs=load", "--config.rollout.slots=0")
+    assert code == command.OK and "rollout.slots=0: 8 slots (2 on each of 4 replicas)" in err
+
+
+@TPU
+@pytest.mark.slow
+def test_adapters_and_offloaded_moments_are_counted(run, tmp_path):
+    out = tmp_path / "figures.json"
+
+    def programs(*flags):
+        code, text, err = run("--topology=v5e:2x2", f"--out={out}", "--effort=-1", *flags)
+        assert code == command.OK, text + err
+        return {p["program"]: p for p in json.loads(out.read_text())["programs"]}
+
+    names = "--programs=gradient,optimizer,merge,decode"
+    rows = "--config.packing.rows=4"  # a minibatch in one micro-batch
+    full = programs(names, rows)
+    offloaded = programs(names, rows, "--config.optimizer.offload=True")
+    adapted = programs(names, rows, "--config.model.lora_rank=4")
+    assert "merge" not in full and "merge" in adapted
+    state = full["decode"]["memory"]["beside"]
+    assert offloaded["decode"]["memory"]["beside"] == pytest.approx(state / 3, rel=0.05)
+    assert adapted["decode"]["memory"]["beside"] < 0.4 * state
+    for name in ("gradient", "optimizer"):
+        assert adapted[name]["needed"] < full[name]["needed"]
+    same = [run["optimizer"]["memory"]["arguments"] for run in (full, offloaded)]
+    assert same[0] == same[1]
+    flops = [run["gradient"]["flops"]["executed"] for run in (full, adapted)]
+    assert 0.6 * flops[0] < flops[1] < flops[0]
+
+
+@TPU
 def test_too_large_is_refused_with_what_it_needs(run, tmp_path):
     """A sampler's cache of more than the memory there is: the compiler says how much."""
     out = tmp_path / "figures.json"
