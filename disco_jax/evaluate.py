@@ -50,8 +50,8 @@ def main(command: Command) -> int:
     progress = Progress(1)
     mesh = setup.make_mesh(config)
     chosen = policy.find_policy(command, mesh, progress)
+    folder = command.workdir / workdir.EVALUATIONS / _checked(options["name"] or chosen.name)
     sets, left_out = question_sets(command, chosen.model, progress)
-    folder = command.workdir / workdir.EVALUATIONS / (options["name"] or chosen.name)
     with setup.make_grader(config) as grader, workdir.lock(folder, "another evaluation runs there"):
         evaluator = setup.make_evaluator(config, chosen.model, mesh, grader)
         try:
@@ -87,6 +87,8 @@ def _check(command: Command) -> None:
         raise UserError("--model and --checkpoint both name a policy; give one of them")
     if options["limit"] < 0:
         raise UserError(f"--limit={options['limit']}: at least 1, or 0 for all questions")
+    if options["name"]:
+        _checked(options["name"])
     config = command.config
     if options["benchmarks"]:
         config.data.benchmarks = options["benchmarks"]
@@ -94,6 +96,17 @@ def _check(command: Command) -> None:
     if unnamed and (options["benchmarks"] or not options["questions"]):
         config.eval.benchmarks = "all"
     settings.check(config, train=False)
+
+
+def _checked(name: str) -> str:
+    """The name of an evaluation; raises UserError where its folder would be something else's."""
+    if name in (".", "..") or "/" in name or name.startswith(workdir.STEP):
+        raise UserError(
+            f"--name={name!r}: give the plain name of a folder in WORKDIR/{workdir.EVALUATIONS}."
+            f" Names in {workdir.STEP}* are a training run's own, which removes them when it"
+            " makes these steps again"
+        )
+    return name
 
 
 def question_sets(

@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import os
 import pathlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -28,17 +29,28 @@ class Policy(NamedTuple):
 
 def find_policy(command: Command, mesh: Mesh, progress: Progress) -> Policy:
     """`--model`, or the policy of the workdir that `--checkpoint` names: one of `KINDS`, by
-    default the final one, or the latest where the run is not finished.
+    default the final one, or the latest where the run is not finished: never was, or was made
+    longer since.
 
     Raises:
-      UserError: there is none, or it does not fit the configuration.
+      UserError: there is none, the final one is not that any more, or it does not fit the
+        configuration.
     """
     config, path, wanted = command.config, command.workdir, command.options["checkpoint"]
     if command.options["model"]:
         return _folder_policy(config, command.options["model"], mesh)
     folders = {"final": path / workdir.POLICY, "best": path / workdir.BEST}
+    steps = [int(p.name) for p in (path / workdir.CHECKPOINTS).glob("*") if p.name.isdigit()]
+    latest, done = max(steps, default=0), workdir.finished_step(path)
+    left_behind = folders["final"].is_dir() and latest > done  # by a run that was made longer
     if not wanted:
-        wanted = "final" if folders["final"].is_dir() else "latest"
+        wanted = "final" if folders["final"].is_dir() and not left_behind else "latest"
+    if wanted == "final" and left_behind:
+        raise UserError(
+            f"--checkpoint=final: the run in {path} is not finished: its checkpoints reach step"
+            f" {latest}, its summary step {done}. --checkpoint=latest is its newest policy,"
+            f" --model={folders['final']} the one that it left before"
+        )
     if wanted in folders:
         if not folders[wanted].is_dir():
             raise UserError(
@@ -46,18 +58,18 @@ def find_policy(command: Command, mesh: Mesh, progress: Progress) -> Policy:
                 " what an unfinished run has"
             )
         return _folder_policy(config, str(folders[wanted]), mesh)
-    steps = [int(p.name) for p in (path / workdir.CHECKPOINTS).glob("*") if p.name.isdigit()]
     if not steps:
         raise UserError(f"--workdir={path}: no trained policy there; name one with --model=FOLDER")
     model = setup.find_model(config)
-    load = functools.partial(_checkpoint, command, model, mesh, max(steps), progress)
-    return Policy(f"checkpoint-{max(steps)}", model, f"checkpoint {max(steps)}", load)
+    load = functools.partial(_checkpoint, command, model, mesh, latest, progress)
+    return Policy(f"checkpoint-{latest}", model, f"checkpoint {latest}", load)
 
 
 def _folder_policy(config: Any, path: str, mesh: Mesh) -> Policy:
     model = setup.find_model(config, path)
     load = functools.partial(setup.placed_weights, model, mesh)
-    return Policy(model.folder.name, model, _fingerprint(model.folder), load)
+    name = os.path.basename(os.path.abspath(model.folder))  # also where the path is `..`
+    return Policy(name, model, _fingerprint(model.folder), load)
 
 
 def _checkpoint(command: Command, model: Model, mesh: Mesh, step: int, progress: Progress) -> Any:

@@ -38,6 +38,7 @@ from disco_jax.rollout import saved
 SETTLED = 2  # steps after which nothing may be compiled any more
 BEST, POLICY = "policy_best", "policy"
 CHECKPOINTS, EVALUATIONS = "checkpoints", "evaluations"
+STEP = "step-"  # how the names of a run's own evaluations begin, a number follows
 # config.eval.select: the metric that picks the best policy, and what to call the choice.
 SELECTORS = {
     "heldout": ("eval/pass1", "validation set (data.heldout)"),
@@ -109,8 +110,9 @@ class Workdir:
         """Opens the records, without what comes after `step` (it will be made again)."""
         self.progress = progress
         self.keep()
-        for folder in (self.path / EVALUATIONS).glob("step-*"):
-            if int(folder.name.removeprefix("step-")) > step:
+        for folder in (self.path / EVALUATIONS).glob(STEP + "*"):
+            number = folder.name.removeprefix(STEP)  # of this run's own, no others are touched
+            if number.isdecimal() and int(number) > step:
                 shutil.rmtree(folder)
         self._metrics = MetricsWriter(self.path, resume_step=step)
         self._rollouts = RolloutWriter(self.path, resume_step=step)
@@ -147,7 +149,7 @@ class Workdir:
         if processes.from_leader(self._metrics.has(step, "eval")):
             return
         with self.progress.phase(f"evaluating after step {step}"):
-            row = evaluate(self.path / EVALUATIONS / f"step-{step}", self.progress.say)
+            row = evaluate(self.path / EVALUATIONS / f"{STEP}{step}", self.progress.say)
         self._scores[step] = row[self._selector[0]]
         # Before the row: a restart that lacks it comes here again.
         if processes.from_leader(best_step(self._scores) == step):
@@ -221,7 +223,7 @@ class Workdir:
     def finish(self) -> None:
         """Writes summary.json, curves.png and report.html, prints the final table, and closes."""
         found = run.load(self.path)
-        if self._steps_here or not found.summary:
+        if self._steps_here or found.summary.get("steps") != found.step:
             write_json(self.path / "summary.json", self._summary(found))
         plots.save_curves(self.path)
         page = html.write_report(self.path)
@@ -278,6 +280,15 @@ def lock(folder: pathlib.Path, busy: str) -> TextIO:
     return file
 
 
+def finished_step(path: pathlib.Path) -> int:
+    """The step that the run in a workdir had come to when it last finished; 0 where it never has.
+
+    Raises:
+      UserError: the summary is damaged.
+    """
+    return _read_json(path / "summary.json").get("steps", 0)
+
+
 def success_rates(command: Command) -> dict[str, float]:
     """p(q) of training questions by id: those that the run started with, which its workdir keeps,
     or else of `config.data.success`; empty where none are named.
@@ -321,9 +332,12 @@ def _rows(train_set: QuestionSet, index_Q: np.ndarray, found: Answers):
 def _read_json(path: pathlib.Path) -> dict[str, Any]:
     """The file's object, empty where there is no file; raises UserError where it is damaged."""
     try:
-        return json.loads(path.read_text()) if path.is_file() else {}
-    except ValueError as error:
+        found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        if not isinstance(found, dict):
+            raise ValueError("not an object")
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not valid JSON ({error}); use another --workdir") from None
+    return found
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:

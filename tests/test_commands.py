@@ -11,6 +11,7 @@ import pytest
 from disco_jax import datasets, processes, settings, setup, train, workdir
 from disco_jax.command import WRONG, Command, UserError, launch
 from disco_jax.eval import benchmarks, responses
+from disco_jax.report import writers
 from disco_jax.report.progress import Progress
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -221,6 +222,34 @@ def test_a_workdir_refuses_other_data(arithmetic_run, tmp_path):
     changed = dataclasses.replace(train, questions=train.questions[::-1])
     with pytest.raises(UserError, match=r"on other data: train.questions: \w+ -> \w+\. Restore"):
         workdir.Workdir(command, changed, heldout, {})
+
+
+def test_a_restart_removes_its_own_later_evaluations_alone(arithmetic_run, tmp_path):
+    config, tokenizer = arithmetic_run
+    train = datasets.train_questions(config, tokenizer, Progress(1, quiet=True), {})
+    kept = {"step-2", "step-final", "step-", "policy"}
+    for name in {*kept, "step-4"}:
+        (tmp_path / workdir.EVALUATIONS / name).mkdir(parents=True)
+    records = workdir.Workdir(Command(config, config, tmp_path, {}), train, {}, {})
+    records.open(2, Progress(9, quiet=True))
+    records.close()
+    assert {path.name for path in (tmp_path / workdir.EVALUATIONS).iterdir()} == kept
+
+
+def test_a_summary_is_that_of_the_last_step(arithmetic_run, tmp_path):
+    """Of a run that was made longer, and killed between its last checkpoint and its end."""
+    config, tokenizer = arithmetic_run
+    train = datasets.train_questions(config, tokenizer, Progress(1, quiet=True), {})
+    score = {"eval/pass1": 0.5, "eval/pass1_low": 0.4, "eval/pass1_high": 0.6}
+    with writers.MetricsWriter(tmp_path) as rows:
+        for step in (0, 2, 4):
+            rows.write(step, "eval", score)
+            rows.write(step + 1, "train", {"kl/mean": 0.0})
+    workdir.write_json(tmp_path / "summary.json", {"steps": 2})
+    records = workdir.Workdir(Command(config, config, tmp_path, {}), train, {}, {})
+    records.open(5, Progress(5, stream=io.StringIO()))
+    records.finish()
+    assert workdir.finished_step(tmp_path) == 5
 
 
 def test_a_sampler_far_from_the_trainer_is_said_once(arithmetic_run, tmp_path):

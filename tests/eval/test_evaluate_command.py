@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import time
@@ -142,6 +143,10 @@ MISTAKES = {
     "--model=": "no trained policy there; name one with --model=FOLDER",
     "--checkpoint=best": "--model and --checkpoint both name a policy",
     "--checkpoint=newest": "--checkpoint='newest': one of final | best | latest",
+    "--name=step-best": "--name='step-best': give the plain name of a folder",
+    "--name=../baseline": "--name='../baseline': give the plain name",
+    "--name=..": "--name='..': give the plain name",
+    "--name=mine/": "--name='mine/': give the plain name",
     "--table=2b": "--table='2b': one of 1.5b | 7b | 8b",
     "--limit=-1": "--limit=-1: at least 1",
     "--limit=x": "flag --limit=x",
@@ -165,6 +170,15 @@ def test_a_mistake_is_one_line(mistake, tmp_path, capsys, monkeypatch):
     (line,) = [line for line in text.splitlines() if line.startswith("error: ")]
     assert MISTAKES[mistake] in line
     assert "Traceback" not in text
+
+
+def test_a_policy_in_a_folder_named_as_a_runs_evaluations_are_needs_a_name(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(ROOT)
+    policy = shutil.copytree(setup.model_folder("arithmetic"), tmp_path / "step-5")
+    assert here(tmp_path, f"--model={policy}") == WRONG
+    assert "--name='step-5': give the plain name" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not BENCHMARKS.is_dir(), reason="no benchmark files in ../shared/benchmarks")
