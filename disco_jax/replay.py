@@ -8,6 +8,7 @@ policy that sampled, and its log-probabilities those saved: the sampler's own, w
 trainer's for the same weights by `kl/floor_abs` (see there).
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from disco_jax.rollout import saved
 from disco_jax.rollout.saved import Saved
 from disco_jax.setup import Model
 
-FOLDER = "rollouts"  # in a workdir
+FOLDER, SAMPLES = "rollouts", "samples"  # in a workdir: of its run, of `disco_jax.sample`
 
 
 def record(step: int, index_Q: np.ndarray, found: Answers, train_set: QuestionSet, temperature):
@@ -42,14 +43,41 @@ def record(step: int, index_Q: np.ndarray, found: Answers, train_set: QuestionSe
     )
 
 
+def spans(steps: Sequence[int], most: int = 8) -> str:
+    """Ascending steps in few words: `step 7`, `steps 2-5, 9`; at most so many spans."""
+    found: list[list[int]] = []
+    for step in steps:
+        if found and found[-1][-1] == step - 1:
+            found[-1][1:] = [step]
+        else:
+            found.append([step])
+    texts = ["-".join(map(str, span)) for span in found[:most]]
+    more = [f"and {len(steps)} in all"] if len(found) > most else []
+    return f"step{'s' if len(steps) > 1 else ''} " + ", ".join(texts + more)
+
+
 class Replay:
     """Gives the saved rollouts of a step in place of new ones."""
 
     def __init__(self, config: Any, model: Model, train_set: QuestionSet):
-        """Raises UserError where the first step that will be asked for cannot be used."""
+        """
+        Raises:
+          UserError: one of `config.steps` was not saved, or the first or the last of them cannot be
+            used. Those between are read when their turn comes: reading all would take long.
+        """
         self._config, self._model = config, model
         self._index = {question.id: i for i, question in enumerate(train_set.questions)}
-        self(1)
+        folder = config.rollout.replay
+        steps = range(1, config.steps + 1)
+        absent = [step for step in steps if not saved.path(folder, step).is_file()]
+        if absent:
+            raise UserError(
+                f"config.rollout.replay={folder!r} lacks {spans(absent)} of"
+                f" config.steps={config.steps} (step 1 is a file {saved.path('', 1)}). Sample them"
+                " with disco_jax.sample, or train fewer steps"
+            )
+        for step in sorted({1, config.steps}):
+            self(step)
 
     def __call__(self, step: int) -> tuple[np.ndarray, Answers]:
         """The step's question indices and graded responses.

@@ -4,7 +4,7 @@
         --config.steps=4 --config.responses=16
 
 Each of the `steps` is sampled with the policy `config.model.path` and written to
-WORKDIR/rollouts/STEP.jsonl.gz: tokens, log-probabilities, texts, rewards (`rollout/saved.py`). The
+WORKDIR/samples/STEP.jsonl.gz: tokens, log-probabilities, texts, rewards (`rollout/saved.py`). The
 same command goes on with the steps that are not there yet. `config.rollout.replay` trains on them.
 """
 
@@ -40,12 +40,13 @@ def main(command: Command) -> int:
     with contextlib.ExitStack() as stack:
         records = workdir.Workdir(command, train_set, {}, success)
         stack.callback(records.unlock)
-        folder = command.workdir / replay.FOLDER
+        folder = command.workdir / replay.SAMPLES
         missing = [n for n in range(1, config.steps + 1) if not saved.path(folder, n).is_file()]
         progress.say(f"{config.steps - len(missing)} of {config.steps} steps are saved already")
         if not missing:
             return OK
-        records.keep()
+        if records.new:  # else what is there is a run's, which agrees with it
+            records.keep()
         with progress.phase("loading the policy"):
             placed = setup.placed_weights(model, mesh)
             policy, params = fingerprint(placed), engine.load_params(placed)

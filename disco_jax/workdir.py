@@ -5,6 +5,7 @@ data.json, success.json         fingerprints of the questions; p(q) of them, whe
 metrics.jsonl, tensorboard/     a row per step and per evaluation
 rollouts.jsonl                  responses with their rewards, of every n-th step
 rollouts/                       whole steps, tokens and all, where they are wanted
+samples/                        likewise, those that `disco_jax.sample` left
 checkpoints/                    what a restart continues from
 evaluations/                    every response of every evaluation, and their results
 policy/, policy_best/           the trained policy, and the one that evaluated best, in Hugging
@@ -77,6 +78,7 @@ class Workdir:
         self._off_policy = False  # once a replayed step was
         self._alarmed = False  # once sampler and trainer differed much
         self._lock = lock(self.path, "another process is training there")
+        self.new = not (self.path / "config.json").is_file()
         try:
             self._refuse_changes()
         except UserError:
@@ -97,9 +99,10 @@ class Workdir:
                 + "; ".join(changed)
                 + ". Use another --workdir, or the old values"
             )
-        old = run.flatten(_read_json(self.path / "data.json"))
-        new = run.flatten(self._data)
-        if old and old != new:
+        kept = _read_json(self.path / "data.json")
+        both = kept.keys() & self._data.keys()  # `sample` knows the training set alone
+        old, new = (run.flatten({k: data[k] for k in both}) for data in (kept, self._data))
+        if old != new:
             raise UserError(
                 f"--workdir={self.path} holds a run on other data: "
                 + "; ".join(f"{k}: {old.get(k)} -> {v}" for k, v in new.items() if old.get(k) != v)
@@ -123,12 +126,12 @@ class Workdir:
         }
 
     def keep(self) -> None:
-        """Writes what the run must not change when it goes on."""
-        write_json(self.path / "config.json", self.config)
-        write_json(self.path / "config_base.json", self._base)
-        write_json(self.path / "data.json", self._data)
+        """Writes what the run must not change when it goes on, the configuration last."""
         if self._success:
             write_json(self.path / "success.json", self._success)
+        write_json(self.path / "data.json", self._data)
+        write_json(self.path / "config_base.json", self._base)
+        write_json(self.path / "config.json", self.config)
 
     @property
     def _selector(self) -> tuple[str, str]:

@@ -1,13 +1,14 @@
 """Saved rollouts: kept, replayed to the bit, replayed by another policy, sampled alone."""
 
 import json
+import shutil
 
 import jax
 import numpy as np
 import pytest
 
 from configs import arithmetic
-from disco_jax import replay, sample, train
+from disco_jax import replay, sample, train, workdir
 from disco_jax.command import Command, UserError
 from disco_jax.report.progress import Progress
 from disco_jax.rollout import saved
@@ -119,7 +120,8 @@ def test_off_policy_updates_read_the_samplers_log_probabilities(trainer, kept):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"rollout.replay": "nowhere"}, "000001.jsonl.gz: no such file; step 1 was not saved"),
+        ({"rollout.replay": "nowhere"}, "replay='nowhere' lacks steps 1-2 of config.steps=2 "),
+        ({"steps": 6}, r"lacks steps 3-6 of config.steps=6 \(step 1 is a file 000001.jsonl.gz\)"),
         ({"rollout.temperature": 0.5}, "has rollout.temperature=1.0, the configuration 0.5"),
         ({"responses": 3}, "has responses=4, the configuration 3"),
         ({"questions": 4}, "has questions=2, the configuration 4"),
@@ -136,6 +138,20 @@ def test_rollouts_that_do_not_fit_are_refused_at_the_start(kept, change, message
         train.Trainer(make_config(**({"rollout.replay": str(folder)} | change)), Progress(1), {})
 
 
+def test_the_last_step_is_looked_into_at_the_start(kept, tmp_path):
+    folder = shutil.copytree(kept[0], tmp_path / "cut")
+    last = saved.path(folder, STEPS)
+    last.write_bytes(last.read_bytes()[:-9])
+    with pytest.raises(UserError, match="000002.jsonl.gz: cannot be read"):
+        train.Trainer(make_config(**{"rollout.replay": str(folder)}), Progress(1), {})
+
+
+def test_absent_steps_are_told_in_few_words():
+    assert replay.spans([7]) == "step 7"
+    assert replay.spans([2, 3, 4, 9]) == "steps 2-4, 9"
+    assert replay.spans(range(1, 99, 2), most=3) == "steps 1, 3, 5, and 49 in all"
+
+
 def test_sampling_alone_saves_what_a_run_would(kept, tmp_path, capsys):
     """Step 1 of a run samples with the same policy; step 2 no longer does."""
     folder, *_ = kept
@@ -144,7 +160,7 @@ def test_sampling_alone_saves_what_a_run_would(kept, tmp_path, capsys):
     assert sample.main(command) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["step"] for row in rows] == [1, 2]
-    there = tmp_path / replay.FOLDER
+    there = tmp_path / replay.SAMPLES
     assert saved.path(there, 1).read_bytes() == saved.path(folder, 1).read_bytes()
     both = [saved.read(where, 2, **WIDTHS) for where in (there, folder)]
     assert both[0].question_ids == both[1].question_ids
@@ -156,3 +172,44 @@ def test_sampling_alone_saves_what_a_run_would(kept, tmp_path, capsys):
     assert sample.main(command) == 0  # goes on where a step is missing
     assert [json.loads(x)["step"] for x in capsys.readouterr().out.splitlines()] == [2]
     assert saved.path(there, 2).read_bytes() == before
+
+
+class Sampling(Exception):
+    """In place of responses: what `sample` does before is under test."""
+
+
+@pytest.fixture
+def sampled(tmp_path, monkeypatch):
+    """sampled(config): what `sample` does in the workdir `tmp_path` until it samples."""
+
+    def answer(*arguments):
+        raise Sampling
+
+    def run(config):
+        with pytest.raises(Sampling):
+            sample.main(Command(config, config, tmp_path, {}))
+
+    monkeypatch.setattr(sample.answers, "answer", answer)
+    return run
+
+
+def test_a_run_and_samples_share_a_workdir(trainer, sampled, tmp_path):
+    """Whichever comes first, the records are those of the run, and name all that it reads."""
+
+    def open_run(heldout=trainer.heldout):
+        command = Command(trainer.config, trainer.config, tmp_path, {})
+        records = workdir.Workdir(command, trainer.train_set, heldout, {})
+        records.open(0, Progress(1, quiet=True))
+        records.close()
+
+    def kept(name):
+        return json.loads((tmp_path / name).read_text())
+
+    sampled(make_config(steps=1))
+    assert kept("data.json").keys() == {"train"}
+    open_run()
+    assert kept("data.json").keys() == {"train", "heldout"} and kept("config.json")["steps"] == 2
+    sampled(make_config(steps=1))
+    assert kept("data.json").keys() == {"train", "heldout"} and kept("config.json")["steps"] == 2
+    with pytest.raises(UserError, match="on other data: heldout.number of questions: 2 -> 16"):
+        open_run({"heldout": trainer.train_set})
