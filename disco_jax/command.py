@@ -1,13 +1,16 @@
 """What the command lines share: flags, one-line errors, exit codes.
 
 Exit codes: 0 finished; 2 the command or the configuration is wrong (nothing was computed);
-75 stopped by a signal after saving, run the same command to continue; 1 anything else.
+75 stopped by SIGTERM or SIGINT (ctrl-C) with what was finished saved, run the same command to
+continue; 1 anything else. A second signal ends the process at once, as if nobody handled it.
 """
 
+import contextlib
 import os
 import pathlib
+import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from disco_jax import heap
@@ -62,18 +65,45 @@ def launch(
         sys.argv = list(argv)  # ml_collections finds the overrides of a configuration there
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # quiet C++ start-up chatter of XLA
     heap.keep_freed_memory()  # before a backend starts its threads
-    try:
-        code = main(_parse(sys.argv, options, workdir))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        code = WRONG
-    except OSError as error:  # a full disk, a vanished file: the text says it all
-        print(f"error: {error}", file=sys.stderr)
-        code = FAILED
-    except KeyboardInterrupt:
-        code = 130
-    sys.stdout.flush()
+    with stoppable():
+        try:
+            code = main(_parse(sys.argv, options, workdir))
+            sys.stdout.flush()
+        except UserError as error:
+            print(f"error: {error}", file=sys.stderr)
+            code = WRONG
+        except OSError as error:  # a full disk, a vanished file: the text says it all
+            print(f"error: {error}", file=sys.stderr)
+            code = FAILED
     sys.exit(code)
+
+
+@contextlib.contextmanager
+def stoppable() -> Iterator[None]:
+    """SIGTERM and SIGINT end what is inside, wherever it is, with a line and the code `STOPPED`.
+
+    For work whose records are whole at every moment. What has to finish a step first replaces the
+    handlers by its own (`processes.StopSignal`).
+    """
+
+    def stop(number: int, frame: Any) -> None:
+        for each in before:
+            signal.signal(each, signal.SIG_DFL)  # the second one ends the process at once
+        raise KeyboardInterrupt
+
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = {n: signal.getsignal(n) for n in numbers}
+    before = {n: old for n, old in before.items() if old != signal.SIG_IGN}  # as nohup has it
+    try:
+        for number in before:
+            signal.signal(number, stop)
+        yield
+    except KeyboardInterrupt:
+        print("stopped; what is finished is kept, run the same command again", file=sys.stderr)
+        sys.exit(STOPPED)
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old or signal.SIG_DFL)
 
 
 def _parse(argv: list[str], options: Sequence[Option], needs_workdir: bool) -> Command:

@@ -13,6 +13,8 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 
+from disco_jax.command import stoppable
+
 PACKAGES = (
     "jax",
     "jaxlib",
@@ -117,4 +119,5 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with stoppable():
+        sys.exit(main())

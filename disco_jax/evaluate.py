@@ -12,12 +12,11 @@ WORKDIR/evaluations/NAME.
 import dataclasses
 import functools
 import pathlib
-import signal
 from typing import Any
 
 from disco_jax import datasets, policy, settings, setup, workdir
 from disco_jax.answers import Evaluator
-from disco_jax.command import OK, STOPPED, Command, Option, UserError, launch
+from disco_jax.command import OK, Command, Option, UserError, launch
 from disco_jax.data import files
 from disco_jax.data.sets import QuestionSet
 from disco_jax.eval import benchmarks, paper, responses
@@ -44,7 +43,6 @@ OPTIONS = (
 
 def main(command: Command) -> int:
     """Evaluates, prints and leaves the results; returns the exit code."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     config, options = command.config, command.options
     _check(command)
     progress = Progress(1)
@@ -64,9 +62,6 @@ def main(command: Command) -> int:
                 results["compared"] = _compared(found, folder, options["compare"])
         except ValueError as error:
             raise UserError(str(error)) from error
-        except KeyboardInterrupt:
-            progress.say(f"stopped; what is finished is in {folder}, the same command continues")
-            return STOPPED
         workdir.write_json(folder / "results.json", results)
         if options["parquet"]:
             _write_parquet(found, folder)

@@ -8,7 +8,8 @@ A `response` may be a recipe, which is how test files spell very long texts: a l
 
 Writes one line per input line, in order: {"id", "reward": 0 or 1, "reason", "ms"}. A line that
 cannot be understood gets reward 0 and a reason that names its number. A summary goes to stderr.
-Exit code: 0, or 1 where a line was malformed or the canary file appeared, 2 for bad arguments.
+Exit code: 0, or 1 where a line was malformed or the canary file appeared, 2 for bad arguments, 75
+where a signal stopped it.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import time
 from concurrent.futures import Future
 from typing import Any, TextIO
 
+from disco_jax.command import stoppable
 from disco_jax.reward import Grader, Verdict
 from disco_jax.reward.guard import boxed
 from disco_jax.reward.policies import DEFAULT
@@ -139,4 +141,5 @@ def report(verdicts: list[Verdict], policy: str, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with stoppable():
+        sys.exit(main())

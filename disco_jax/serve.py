@@ -6,7 +6,8 @@
 
 The extra [jetstream] has to be installed. Responses are sampled as `config.eval` says, at most
 `config.rollout.slots` at once; a question gets `config.data.suffix` and the chat template, as in
-training. The server listens to this machine only. It ends on ctrl-C.
+training. The server listens to this machine only. It ends on ctrl-C or SIGTERM, with
+exit code 0.
 """
 
 import functools

@@ -5,11 +5,14 @@ import io
 import json
 import pathlib
 import re
+import signal
+import subprocess
+import sys
 
 import pytest
 
-from disco_jax import datasets, processes, settings, setup, train, workdir
-from disco_jax.command import WRONG, Command, UserError, launch
+from disco_jax import datasets, evaluate, policy, processes, settings, setup, train, workdir
+from disco_jax.command import FAILED, STOPPED, WRONG, Command, UserError, launch
 from disco_jax.eval import benchmarks, responses
 from disco_jax.report import writers
 from disco_jax.report.progress import Progress
@@ -93,6 +96,40 @@ def test_a_workdir_that_cannot_be_made_is_one_line(tmp_path, capsys, monkeypatch
     (tmp_path / "file").write_text("")
     assert run(train.train, CONFIG, f"--workdir={tmp_path / 'file' / 'run'}") == WRONG
     assert "file" in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_command_in_one_line_wherever_it_is(number, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    before = signal.getsignal(number)
+    # While the files of a policy are looked into, where nothing is to be finished first.
+    monkeypatch.setattr(policy, "find_policy", lambda *_: signal.raise_signal(number))
+    with pytest.raises(SystemExit) as end:
+        launch(evaluate.main, ["evaluate", CONFIG, "--workdir=x"], evaluate.OPTIONS)
+    assert end.value.code == STOPPED
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "stopped; what is finished is kept, run the same command again"
+    assert signal.getsignal(number) == before
+
+
+def test_a_second_signal_ends_at_once():
+    code = "import signal as s\nfrom disco_jax.command import stoppable\nwith stoppable():\n"
+    code += "  try: s.raise_signal(s.SIGTERM)\n  finally: s.raise_signal(s.SIGTERM)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=ROOT)
+    assert done.returncode == -signal.SIGTERM and not done.stderr
+
+
+def test_a_full_standard_output_is_one_line(capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+    def flush():
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit) as end:
+        patch.setattr(sys.stdout, "flush", flush)
+        launch(lambda _: 0, ["x", CONFIG], workdir=False)
+    assert end.value.code == FAILED
+    assert capsys.readouterr().err == "error: No space left on device\n"
 
 
 def configs():

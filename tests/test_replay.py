@@ -1,7 +1,11 @@
 """Saved rollouts: kept, replayed to the bit, replayed by another policy, sampled alone."""
 
 import json
+import os
+import pathlib
 import shutil
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -9,10 +13,12 @@ import pytest
 
 from configs import arithmetic
 from disco_jax import replay, sample, train, workdir
-from disco_jax.command import Command, UserError
+from disco_jax.command import STOPPED, Command, UserError
 from disco_jax.report.progress import Progress
+from disco_jax.report.run import flatten
 from disco_jax.rollout import saved
 
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 STEPS = 2
 OTHER = "arithmetic(split='train', size=16, levels=(2,), digits=1)"  # questions
 WIDTHS = {"prompt_tokens": 20, "max_tokens": 24, "pad_id": 0}
@@ -172,6 +178,28 @@ def test_sampling_alone_saves_what_a_run_would(kept, tmp_path, capsys):
     assert sample.main(command) == 0  # goes on where a step is missing
     assert [json.loads(x)["step"] for x in capsys.readouterr().out.splitlines()] == [2]
     assert saved.path(there, 2).read_bytes() == before
+
+
+@pytest.mark.slow
+def test_sampling_is_stopped_by_a_signal_and_goes_on(tmp_path):
+    base, config = (flatten(c.to_dict()) for c in (arithmetic.get_config(), make_config()))
+    flags = [f"--config.{key}={value}" for key, value in config.items() if value != base[key]]
+    command = [sys.executable, "-m", "disco_jax.sample", "--config=configs/arithmetic.py", *flags]
+    process = subprocess.Popen(
+        [*command, "--config.steps=100000", f"--workdir={tmp_path}"],
+        cwd=ROOT,
+        env=os.environ | {"XLA_FLAGS": "--xla_backend_optimization_level=0"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    process.stdout.readline()  # a step is done, the next one is sampled
+    process.terminate()
+    rows, text = process.communicate(timeout=300)
+    assert process.returncode == STOPPED, text
+    assert text.splitlines()[-1].startswith("stopped; ") and "Traceback" not in text
+    for step in range(1, 2 + len(rows.splitlines())):
+        assert saved.read(tmp_path / replay.SAMPLES, step, **WIDTHS).step == step
 
 
 class Sampling(Exception):

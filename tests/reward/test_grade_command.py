@@ -72,3 +72,17 @@ def test_recipes():
     for wrong in ({}, {"repeat": ["a"]}, {"repeat": ["a", "b"]}, 5, {"canary": False}):
         with pytest.raises(ValueError, match="recipe"):
             grade.text_of(wrong)
+
+
+def test_a_signal_stops_it_in_one_line():
+    command = [sys.executable, "-m", "disco_jax.grade", "-"]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, text=True, **pipes) as process:
+        process.stdin.write("not a case\n" * 1000)  # more verdicts than a pipe's buffer holds back
+        process.stdin.flush()
+        process.stdout.readline()
+        process.terminate()
+        assert process.wait(60) == 75
+        assert process.stderr.read() == (
+            "stopped; what is finished is kept, run the same command again\n"
+        )
