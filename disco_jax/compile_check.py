@@ -169,7 +169,7 @@ def _programs(
     length, tensor = updater.row_tokens, updater.mesh.shape["tensor"]
     update = Context(dims, config.packing.rows * length, length, tensor, gradient=False)
     rollout = Context(dims, 0, 0, tensor, gradient=False)
-    copying = processes.copying(engine, updater.mesh)
+    copying = processes.Copying(engine, updater.mesh)
     wanted = {name.strip() for name in only.split(",") if name.strip()}
     for context, half in (
         (update, programs.update_programs(updater, dims, sizes)),

@@ -6,6 +6,7 @@ answers, and compute the same programs over the mesh of all devices. Only arrays
 one process every function here is the identity, or nearly.
 """
 
+import dataclasses
 import json
 import pathlib
 import signal
@@ -19,6 +20,7 @@ from jax.sharding import Mesh
 
 from disco_jax.command import Option, UserError
 from disco_jax.data import order
+from disco_jax.model import lora
 from disco_jax.model import mesh as meshes
 from disco_jax.report.progress import Progress
 from disco_jax.rollout.engine import Engine
@@ -133,17 +135,39 @@ def own_mesh(mesh: Mesh, devices: list | None = None) -> Mesh:
     return meshes.make_mesh((1, len(devices) // tensor, tensor), devices)
 
 
-def copying(engine: Engine, mesh: Mesh) -> Any:
-    """The program that makes the sampler's copy of parameters, whole on every device of a run.
+class Copying:
+    """Makes the sampler's copy of parameters, whole on every device of a run.
 
-    The engine's own, over a larger mesh. It casts what each device has before it gathers the rest:
-    nothing is ever whole on a device in float32, nor twice in different arrangements.
-
-    Args:
-      engine: the sampler.
-      mesh: of the run, over whose devices the parameters lie.
+    Layer by layer, and each cast before it is gathered: nothing is ever whole on a device in
+    float32. One program for all of it kept up to a second copy, of other layouts (seen for v6e).
     """
-    return jax.jit(engine._programs.load.__wrapped__, out_shardings=meshes.replicated(mesh))
+
+    def __init__(self, engine: Engine, mesh: Mesh):
+        """
+        Args:
+          engine: the sampler.
+          mesh: of the run, over whose devices the parameters lie.
+        """
+        dims, dtype = engine.dims, engine.config.dtype
+        unstack, none = engine._programs.load.__wrapped__, dataclasses.replace(dims, layers=0)
+
+        def layer(stacked: Any, i: jax.Array) -> Any:
+            cut = lambda x: jax.lax.dynamic_index_in_dim(x, i, keepdims=False)  # noqa: E731
+            return lora.freeze(jax.tree.map(cut, stacked), dtype)
+
+        def rest(params: Any) -> Any:
+            return unstack({**params, "layers": {}}, dims=none)
+
+        whole = meshes.replicated(mesh)
+        self._layers = dims.layers
+        self.layer = jax.jit(layer, out_shardings=whole)
+        self.rest = jax.jit(rest, out_shardings=whole)
+
+    def __call__(self, params: Any) -> Any:
+        """The copy, as `engine.load_params` makes it for one process."""
+        copy = self.rest({name: x for name, x in params.items() if name != "layers"})
+        layers = (self.layer(params["layers"], np.int32(i)) for i in range(self._layers))
+        return {**copy, "layers": tuple(layers)}
 
 
 def own_arrays(tree: Any, mesh: Mesh) -> Any:

@@ -67,7 +67,7 @@ class Trainer:
         self.engine = setup.make_engine(
             config, self.model, self.mesh, config.rollout, training=True
         )
-        self.copy = processes.copying(self.engine, self.mesh)
+        self.copy = processes.Copying(self.engine, self.mesh)
         self.evaluator = setup.make_evaluator(
             config, self.model, self.mesh, self.grader, training=True
         )

@@ -130,7 +130,7 @@ config.model.dtype, config.rollout.slots = "bfloat16", 16
 mesh, model = setup.make_mesh(config), setup.find_model(config)
 engine = setup.make_engine(config, model, mesh, config.rollout, training=True)
 assert (engine.config.slots, engine.mesh.devices.size) == (8, 2)
-found = processes.copying(engine, mesh)(setup.placed_weights(model, mesh))
+found = processes.Copying(engine, mesh)(setup.placed_weights(model, mesh))
 found = processes.own_arrays(found, engine.mesh)
 expected = engine.load_params(setup.placed_weights(model, engine.mesh))
 for x, y in zip(*map(jax.tree.leaves, (found, expected)), strict=True):

@@ -132,7 +132,7 @@ def test_the_copy_for_all_processes_is_the_engines(config, model):
     mesh = setup.make_mesh(config)
     engine = setup.make_engine(config, model, mesh, config.rollout)
     params = setup.placed_weights(model, mesh)
-    copied = processes.copying(engine, mesh)(params)
+    copied = processes.Copying(engine, mesh)(params)
     jax.tree.map(np.testing.assert_array_equal, copied, engine.load_params(params))
     kinds = {
         ("norm" in jax.tree_util.keystr(path), str(x.dtype))

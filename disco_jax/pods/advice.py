@@ -6,7 +6,7 @@ from typing import NamedTuple
 from disco_jax.model.dims import ModelDims
 from disco_jax.pods.chips import GIB
 from disco_jax.pods.compiling import Report
-from disco_jax.pods.programs import ROLLOUT
+from disco_jax.pods.programs import COPYING, ROLLOUT
 
 
 class Settings(NamedTuple):
@@ -63,6 +63,12 @@ def _rollout(report: Report, settings: Settings) -> str:
         return (
             f"the sampler keeps a whole copy of the weights ({settings.weights / GIB:.1f} GiB) on"
             " every device: devices of more memory"
+        )
+    if report.program in COPYING:
+        return (
+            f"the training state ({settings.state / GIB:.1f} GiB) and the sampler's copy of the"
+            f" weights ({settings.weights / GIB:.1f} GiB) do not fit together: more devices,"
+            " --config.optimizer.offload=True, or adapters (--config.model.lora_rank)"
         )
     fixed = settings.weights + settings.state
     share = (report.available - fixed) / max(report.needed - fixed, 1)

@@ -21,7 +21,8 @@ from disco_jax.update.state import Placed, TrainState
 from disco_jax.update.step import Updater
 
 UPDATE = ("score", "slopes", "pull back", "gradient", "optimizer")
-ROLLOUT = ("merge", "load", "prefill", "decode", "slide")
+COPYING = ("merge", "load", "load layer")
+ROLLOUT = (*COPYING, "prefill", "decode", "slide")
 NAMES = (*UPDATE, *ROLLOUT)
 
 
@@ -150,13 +151,13 @@ def rollout_programs(
 ) -> Iterator[Program]:
     """Lines 5 and 6: the sampler's copy of the weights, prefill, decoding, and the sliding cache.
 
-    The first is a program of all devices, the others are each process's own, for its share of the
-    questions. What is trained stays in memory; adapters are merged into a copy of their base
-    first, which lives until the sampler's is there.
+    The copy is made by all devices, the rest is each process's own, for its share of the questions.
+    What is trained stays in memory; adapters are merged into a copy of their base first, which
+    lives until the sampler's is there.
 
     Args:
       engine: of one process.
-      copying: see `processes.copying`.
+      copying: `processes.Copying` of the engine: programs `layer` and `rest`.
     """
     config, programs, mesh = engine.config, engine._programs, engine.mesh
     everywhere, rows = meshes.replicated(mesh), meshes.rows(mesh)
@@ -172,11 +173,21 @@ def rollout_programs(
         yield Program("merge", merge, 1, Work(0, 0, bytes_here((base, policy))), moments)
         kept = 0
 
-    load = copying.lower(policy)
+    tables = {name: x for name, x in policy.items() if name != "layers"}
+    index = placed(jax.ShapeDtypeStruct((), jnp.int32), meshes.replicated(updater.mesh))
+    load, load_layer = copying.rest.lower(tables), copying.layer.lower(policy["layers"], index)
     params = _outputs(load, everywhere)
-    weights = bytes_here(params)
-    traffic = bytes_here(policy) + weights
-    yield Program("load", load, 1, Work(0, 0, traffic), trainer - kept)
+    params["layers"] = (_outputs(load_layer, everywhere),) * dims.layers
+    weights, one = bytes_here(params), bytes_here(params["layers"][0])
+    beside = trainer - kept + bytes_here(policy)
+    copied = bytes_here(tables)
+    traffic = Work(0, 0, copied + weights - dims.layers * one)
+    yield Program("load", load, 1, traffic, beside - copied)
+    copied = bytes_here(policy["layers"])
+    traffic = Work(0, 0, copied / dims.layers + one)
+    yield Program(
+        "load layer", load_layer, dims.layers, traffic, beside - copied + weights - one
+    )  # fmt: skip
 
     widest = engine.column_sizes[-1]
     decode_state = _outputs(programs.init.lower(slots=S, past=widest), rows)
