@@ -5,6 +5,7 @@ import io
 import json
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -130,6 +131,15 @@ def test_a_full_standard_output_is_one_line(capsys, monkeypatch):
         launch(lambda _: 0, ["x", CONFIG], workdir=False)
     assert end.value.code == FAILED
     assert capsys.readouterr().err == "error: No space left on device\n"
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="no make")
+def test_make_bench_says_which_files_it_needs(tmp_path):
+    command = ["make", "bench", f"GOLDS={tmp_path}", f"VENV={tmp_path / 'venv'}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2 and not done.stdout  # 2 is how make says that a rule failed
+    assert f"GOLDS={tmp_path}: no parquet files there" in done.stderr
+    assert "make bench GOLDS=FOLDER" in done.stderr and not (tmp_path / "venv").exists()
 
 
 def configs():
