@@ -6,6 +6,7 @@ continue; 1 anything else. A second signal ends the process at once, as if nobod
 """
 
 import contextlib
+import errno
 import os
 import pathlib
 import signal
@@ -67,15 +68,24 @@ def launch(
     heap.keep_freed_memory()  # before a backend starts its threads
     with stoppable():
         try:
-            code = main(_parse(sys.argv, options, workdir))
-            sys.stdout.flush()
+            code = _run(main, _parse(sys.argv, options, workdir))
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
             code = WRONG
-        except OSError as error:  # a full disk, a vanished file: the text says it all
-            print(f"error: {error}", file=sys.stderr)
-            code = FAILED
     sys.exit(code)
+
+
+def _run(main: Callable[[Command], int], command: Command) -> int:
+    try:
+        code = main(command)
+        sys.stdout.flush()
+    except OSError as error:  # a vanished file, a full disk: the text says it all, or nearly
+        mend = ""
+        if error.errno in (errno.ENOSPC, errno.EDQUOT) and not error.filename:
+            mend = f". Make room for --workdir={command.workdir}, and run the same command again"
+        print(f"error: {error}{mend}", file=sys.stderr)
+        return FAILED
+    return code
 
 
 @contextlib.contextmanager
@@ -130,14 +140,15 @@ def _parse(argv: list[str], options: Sequence[Option], needs_workdir: bool) -> C
         left = values(argv)
         if len(left) > 1:
             raise UserError(f"unexpected argument {left[1]!r}; flags look like --config.key=value")
-        if values["config"].value is None or workdir.value is None:
+        if values["config"].value is None or not workdir.value:
             if not needs_workdir:
                 raise UserError("needed: --config=configs/NAME.py")
             raise UserError("both are needed: --config=configs/NAME.py --workdir=DIR")
         base_values, base = define()
         base_values([argv[0], f"--config={config_flags.get_config_filename(values['config'])}"])
         chosen = {option.name: values[option.name].value for option in options}
-        command = Command(config.value, base.value, pathlib.Path(workdir.value), chosen)
+        folder = pathlib.Path(os.path.expanduser(workdir.value))  # no shell does it after a `=`
+        command = Command(config.value, base.value, folder, chosen)
         command.config.lock()  # touches the configuration: one that failed to load raises here
         return command
     except (flags.Error, AttributeError, KeyError, OSError, TypeError, ValueError) as error:

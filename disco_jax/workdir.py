@@ -33,7 +33,7 @@ from disco_jax.eval.evaluate import best_step
 from disco_jax.report import html, plots, run, tables
 from disco_jax.report.compilations import Compilations
 from disco_jax.report.progress import Progress
-from disco_jax.report.writers import MetricsWriter, RolloutWriter, read_metrics
+from disco_jax.report.writers import METRICS, MetricsWriter, RolloutWriter, read_metrics
 from disco_jax.rollout import saved
 
 SETTLED = 2  # steps after which nothing may be compiled any more
@@ -77,7 +77,7 @@ class Workdir:
         self._steps_here = 0
         self._off_policy = False  # once a replayed step was
         self._alarmed = False  # once sampler and trainer differed much
-        self._lock = lock(self.path, "another process is training there")
+        self._lock = lock(self.path, "another process trains or samples there")
         self.new = not (self.path / "config.json").is_file()
         try:
             self._refuse_changes()
@@ -119,11 +119,19 @@ class Workdir:
                 shutil.rmtree(folder)
         self._metrics = MetricsWriter(self.path, resume_step=step)
         self._rollouts = RolloutWriter(self.path, resume_step=step)
-        self._scores = {
-            row["step"]: row[self._selector[0]]
-            for row in read_metrics(self.path)
-            if row["kind"] == "eval"
-        }
+        self._scores = {}
+        for row in read_metrics(self.path):
+            if row.get("kind") == "eval":
+                self._scores[row["step"]] = self._score(row)
+
+    def _score(self, row: Mapping[str, Any]) -> float:
+        key = self._selector[0]
+        if key not in row:
+            raise UserError(
+                f"{self.path / METRICS}: the evaluation of step {row['step']} lacks {key};"
+                " remove that line"
+            )
+        return row[key]
 
     def keep(self) -> None:
         """Writes what the run must not change when it goes on, the configuration last."""
@@ -246,7 +254,9 @@ class Workdir:
         Recompilations are counted in the process that ends the run, from its second step and its
         first evaluation on; None where it did too little to tell.
         """
-        before, after = found.before, found.after
+        before = found.before
+        after = found.after or before  # one evaluation alone is on file where lines were lost
+        kl = [value for row in found.train if np.isfinite(value := row.get("kl/mean", np.nan))]
         recompiled = None
         if self._settled_at is not None:
             recompiled = self._compilations.count - self._settled_at
@@ -257,7 +267,7 @@ class Workdir:
             "pass1_after": after["eval/pass1"],
             "pass1_after_interval": [after[key] for key in interval],
             **self._best(),
-            "kl_mean": float(np.nanmean([row["kl/mean"] for row in found.train])),
+            "kl_mean": float(np.mean(kl)) if kl else None,
             "delta": found.delta,
             "steps": found.step,
             "wall_s": found.wall_s,

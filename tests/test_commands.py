@@ -1,6 +1,7 @@
 """What a user types wrong fails at once, in one line that names the mend."""
 
 import dataclasses
+import errno
 import io
 import json
 import pathlib
@@ -13,7 +14,7 @@ import sys
 import pytest
 
 from disco_jax import datasets, evaluate, policy, processes, settings, setup, train, workdir
-from disco_jax.command import FAILED, STOPPED, WRONG, Command, UserError, launch
+from disco_jax.command import FAILED, OK, STOPPED, WRONG, Command, UserError, launch
 from disco_jax.eval import benchmarks, responses
 from disco_jax.report import writers
 from disco_jax.report.progress import Progress
@@ -81,6 +82,7 @@ def test_a_mistake_is_one_line(mistake, tmp_path, capsys, monkeypatch):
     [
         ([], "both are needed"),
         ([CONFIG], "both are needed"),
+        ([CONFIG, "--workdir="], "both are needed"),
         (["--config=configs/nowhere.py", "--workdir=x"], "configs/nowhere.py"),
         (["--config=configs/arithmetic.py:ppo", "--workdir=x"], "method 'ppo' is not one of grpo"),
     ],
@@ -90,6 +92,15 @@ def test_a_missing_flag_or_file_is_one_line(arguments, text, capsys, monkeypatch
     assert run(train.train, *arguments) == WRONG
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ") and text in line
+
+
+def test_the_home_folder_is_known_in_a_workdir(monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    found = []
+    with pytest.raises(SystemExit):
+        launch(found.append, ["train", CONFIG, "--workdir=~/run"])
+    assert found[0].workdir == tmp_path / "run"
 
 
 def test_a_workdir_that_cannot_be_made_is_one_line(tmp_path, capsys, monkeypatch):
@@ -120,17 +131,18 @@ def test_a_second_signal_ends_at_once():
     assert done.returncode == -signal.SIGTERM and not done.stderr
 
 
-def test_a_full_standard_output_is_one_line(capsys, monkeypatch):
+def test_a_full_disk_is_one_line(capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
 
-    def flush():
-        raise OSError("No space left on device")
+    def flush():  # of standard output, with the command itself done
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch, pytest.raises(SystemExit) as end:
         patch.setattr(sys.stdout, "flush", flush)
-        launch(lambda _: 0, ["x", CONFIG], workdir=False)
+        launch(lambda _: OK, ["train", CONFIG, "--workdir=x"])
     assert end.value.code == FAILED
-    assert capsys.readouterr().err == "error: No space left on device\n"
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "No space left on device. Make room for --workdir=x, and run the same" in line
 
 
 @pytest.mark.skipif(not shutil.which("make"), reason="no make")
@@ -263,7 +275,7 @@ def test_a_workdir_refuses_other_data(arithmetic_run, tmp_path):
     train = datasets.train_questions(config, tokenizer, quiet, {})
     first = workdir.Workdir(command, train, heldout, {})
     first.open(0, quiet)
-    with pytest.raises(UserError, match="another process is training there"):
+    with pytest.raises(UserError, match="another process trains or samples there"):
         workdir.Workdir(command, train, heldout, {})
     first.close()
     changed = dataclasses.replace(train, questions=train.questions[::-1])
@@ -297,6 +309,32 @@ def test_a_summary_is_that_of_the_last_step(arithmetic_run, tmp_path):
     records.open(5, Progress(5, stream=io.StringIO()))
     records.finish()
     assert workdir.finished_step(tmp_path) == 5
+
+
+def test_lines_that_were_lost_do_not_cost_a_run_its_end(arithmetic_run, tmp_path):
+    config, tokenizer = arithmetic_run
+    train = datasets.train_questions(config, tokenizer, Progress(1, quiet=True), {})
+    score = {"eval/pass1": 0.5, "eval/pass1_low": 0.4, "eval/pass1_high": 0.6}
+    with writers.MetricsWriter(tmp_path) as rows:  # of one evaluation, and of no step's KL
+        rows.write(5, "train", {"kl/mean": float("nan")})
+        rows.write(5, "eval", score)
+    records = workdir.Workdir(Command(config, config, tmp_path, {}), train, {}, {})
+    records.open(5, Progress(5, stream=io.StringIO()))
+    records.finish()
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["pass1_before"] == summary["pass1_after"] == 0.5
+    assert summary["kl_mean"] is None
+
+
+def test_an_evaluation_without_its_score_is_named(arithmetic_run, tmp_path):
+    config, tokenizer = arithmetic_run
+    train = datasets.train_questions(config, tokenizer, Progress(1, quiet=True), {})
+    with writers.MetricsWriter(tmp_path) as rows:
+        rows.write(5, "eval", {"eval/length": 1.0})
+    records = workdir.Workdir(Command(config, config, tmp_path, {}), train, {}, {})
+    with pytest.raises(UserError, match="metrics.jsonl: the evaluation of step 5 lacks eval/pass1"):
+        records.open(5, Progress(5, quiet=True))
+    records.close()
 
 
 def test_a_sampler_far_from_the_trainer_is_said_once(arithmetic_run, tmp_path):
