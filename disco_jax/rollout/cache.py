@@ -30,7 +30,10 @@ Array = jax.Array
 
 
 class LayerCache(NamedTuple):
-    """Keys with columns last and values with columns before the head: both products stream."""
+    """Keys with columns last and values with columns before the head: both products stream.
+
+    Fresh columns hold numbers of the past's dtype, perhaps as float32 (see `empty`).
+    """
 
     past_k: Array  # [S, K, d, W]
     past_v: Array  # [S, K, W, d]
@@ -63,16 +66,23 @@ def round_up(size: int, sizes: tuple[int, ...]) -> int:
     return next((s for s in sizes if s >= size), sizes[-1])
 
 
-def empty(dims: ModelDims, slots: int, past: int, fresh: int, dtype: Any) -> Cache:
-    """Zeros: nan or infinity in a column that is never read would still spoil the products."""
+def empty(
+    dims: ModelDims, slots: int, past: int, fresh: int, dtype: Any, fresh_dtype: Any
+) -> Cache:
+    """Zeros: nan or infinity in a column that is never read would still spoil the products.
+
+    Args:
+      fresh_dtype: `dtype`, or float32 on XLA:CPU, which would rewrite a whole bfloat16 buffer to
+        update a part of it.
+    """
     S, K, d = slots, dims.kv_heads, dims.head_dim
 
     def layer() -> LayerCache:
         return LayerCache(
             jnp.zeros((S, K, d, past), dtype),
             jnp.zeros((S, K, past, d), dtype),
-            jnp.zeros((S, K, d, fresh), dtype),
-            jnp.zeros((S, K, fresh, d), dtype),
+            jnp.zeros((S, K, d, fresh), fresh_dtype),
+            jnp.zeros((S, K, fresh, d), fresh_dtype),
         )
 
     return tuple(layer() for _ in range(dims.layers))
@@ -94,24 +104,22 @@ def attend(layer: LayerCache, q_SHd: Array, k_SKd: Array, v_SKd: Array, start_S:
     """
     S, H, d = q_SHd.shape
     K, W, R = k_SKd.shape[1], layer.past_k.shape[-1], layer.fresh_k.shape[-1]
-    dtype = layer.fresh_k.dtype
-    fresh_k = jax.lax.dynamic_update_slice_in_dim(
-        layer.fresh_k, k_SKd.astype(dtype)[..., None], at, axis=3
-    )
-    fresh_v = jax.lax.dynamic_update_slice_in_dim(
-        layer.fresh_v, v_SKd.astype(dtype)[:, :, None], at, axis=2
-    )
+    dtype, fresh_dtype = layer.past_k.dtype, layer.fresh_k.dtype
+    k_SKd, v_SKd = k_SKd.astype(dtype).astype(fresh_dtype), v_SKd.astype(dtype).astype(fresh_dtype)
+    fresh_k = jax.lax.dynamic_update_slice_in_dim(layer.fresh_k, k_SKd[..., None], at, axis=3)
+    fresh_v = jax.lax.dynamic_update_slice_in_dim(layer.fresh_v, v_SKd[:, :, None], at, axis=2)
     q_SKGd = (q_SHd.astype(jnp.float32) * d**-0.5).astype(dtype).reshape(S, K, H // K, d)
     column_W, column_R = jnp.arange(W), jnp.arange(R)
     seen_SW = column_W >= start_S[:, None]
     seen_SR = (W + column_R >= start_S[:, None]) & (column_R <= at)
 
     def scores(k_SKdC: Array, seen_SC: Array) -> Array:
-        s_SKGC = jnp.einsum("skgd,skdc->skgc", q_SKGd, k_SKdC, preferred_element_type=jnp.float32)
+        q = q_SKGd.astype(k_SKdC.dtype)
+        s_SKGC = jnp.einsum("skgd,skdc->skgc", q, k_SKdC, preferred_element_type=jnp.float32)
         return jnp.where(seen_SC[:, None, None], s_SKGC, -jnp.inf)
 
     def weighted(p_SKGC: Array, v_SKCd: Array) -> Array:
-        p_SKGC = p_SKGC.astype(dtype)
+        p_SKGC = p_SKGC.astype(dtype).astype(v_SKCd.dtype)
         return jnp.einsum("skgc,skcd->skgd", p_SKGC, v_SKCd, preferred_element_type=jnp.float32)
 
     past_SKGW, fresh_SKGR = scores(layer.past_k, seen_SW), scores(fresh_k, seen_SR)
@@ -131,6 +139,9 @@ def insert(cache: Cache, prompts: PromptCache, slot_I: Array, row_I: Array, coun
     that of the rows written.
     """
     W, R = widths(cache)
+    dtype = cache[0].past_k.dtype
+    # XLA:CPU, see `empty`: rows of whole numbers are updated where they are, those of bfloat16 not.
+    as_bits = dtype != cache[0].fresh_k.dtype
 
     def place(prompt: Array, axis: int) -> Array:
         """One prompt [1, K, ., .] as a slot's row of past and fresh columns."""
@@ -141,21 +152,32 @@ def insert(cache: Cache, prompts: PromptCache, slot_I: Array, row_I: Array, coun
         return jax.lax.dynamic_slice_in_dim(padded, start, W + R, axis)
 
     def write(past: Array, fresh: Array, prompts: Array, axis: int, slot, row):
-        prompt = jax.lax.dynamic_slice_in_dim(prompts, row, 1, 0).astype(past.dtype)
-        columns = place(prompt, axis)
-        first, second = jnp.split(columns, [W], axis)
+        prompt = jax.lax.dynamic_slice_in_dim(prompts, row, 1, 0).astype(dtype)
+        first, second = jnp.split(place(prompt, axis), [W], axis)
+        if as_bits:
+            first = jax.lax.bitcast_convert_type(first, past.dtype)
         update = jax.lax.dynamic_update_slice_in_dim
-        return update(past, first, slot, 0), update(fresh, second, slot, 0)
+        return update(past, first, slot, 0), update(fresh, second.astype(fresh.dtype), slot, 0)
 
-    def one(i, cache: Cache) -> Cache:
-        layers = []
-        for layer, (k, v) in zip(cache, prompts, strict=True):
+    def reread(layer: LayerCache, dtype: Any) -> LayerCache:
+        """The bits of the past as another dtype."""
+        past_k, past_v = (jax.lax.bitcast_convert_type(x, dtype) for x in layer[:2])
+        return layer._replace(past_k=past_k, past_v=past_v)
+
+    def fill_layer(layer: LayerCache, prompts: tuple[Array, Array]) -> LayerCache:
+        k, v = prompts
+
+        def one(i, layer: LayerCache) -> LayerCache:
             past_k, fresh_k = write(layer.past_k, layer.fresh_k, k, 3, slot_I[i], row_I[i])
             past_v, fresh_v = write(layer.past_v, layer.fresh_v, v, 2, slot_I[i], row_I[i])
-            layers.append(LayerCache(past_k, past_v, fresh_k, fresh_v))
-        return tuple(layers)
+            return LayerCache(past_k, past_v, fresh_k, fresh_v)
 
-    return jax.lax.fori_loop(0, count, one, cache)
+        if not as_bits:
+            return jax.lax.fori_loop(0, count, one, layer)
+        return reread(jax.lax.fori_loop(0, count, one, reread(layer, jnp.uint16)), dtype)
+
+    # A loop per layer: copies that the compiler makes are of one layer.
+    return tuple(fill_layer(*pair) for pair in zip(cache, prompts, strict=True))
 
 
 def slide(cache: Cache, fill: Array, past: int, row_Y: Array | None = None) -> Cache:
@@ -173,7 +195,7 @@ def slide(cache: Cache, fill: Array, past: int, row_Y: Array | None = None) -> C
             old, new = old[row_Y], new[row_Y]
         sizes = [(0, 0)] * 4
         sizes[axis] = (pad, 0)
-        both = jnp.concatenate([jnp.pad(old, sizes), new], axis)
+        both = jnp.concatenate([jnp.pad(old, sizes), new.astype(old.dtype)], axis)
         return jax.lax.dynamic_slice_in_dim(both, start, past, axis), jnp.zeros_like(new)
 
     layers = []

@@ -77,12 +77,19 @@ class Starts(NamedTuple):
 
 
 def init_state(
-    dims: ModelDims, *, slots: int, replicas: int, past: int, fresh: int, dtype: Any
+    dims: ModelDims,
+    *,
+    slots: int,
+    replicas: int,
+    past: int,
+    fresh: int,
+    dtype: Any,
+    fresh_dtype: Any,
 ) -> DecodeState:
     """Empty slots, all done."""
     zero_S = jnp.zeros(slots, jnp.int32)
     return DecodeState(
-        caches.empty(dims, slots, past, fresh, dtype),
+        caches.empty(dims, slots, past, fresh, dtype, fresh_dtype),
         Slots(
             token_S=zero_S,
             position_S=zero_S,

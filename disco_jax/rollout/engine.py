@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from disco_jax.model import mesh as meshes
 from disco_jax.model import transformer
 from disco_jax.model.dims import ModelDims
 from disco_jax.rollout import cache as caches
@@ -80,7 +81,7 @@ class Engine:
           ValueError: parameters missing, unexpected or misshapen; all of them are listed.
         """
         check_params(params, self.dims)
-        return self._programs.load(params)
+        return meshes.one_memory(self._programs.load(params))
 
     def init_decode_state(self, past: int | None = None, slots: int | None = None) -> DecodeState:
         """Empty slots, all done.
@@ -265,15 +266,18 @@ class Engine:
         return self._programs.decode(params, state, steps_X, enough_X)
 
     def slide(self, state: DecodeState, past: int, row_Y: np.ndarray | None = None) -> DecodeState:
-        """Empties the fresh columns into a cache of `past` columns.
+        """Empties the fresh columns into a cache of `past` columns. Donates the state where the
+        cache keeps its shape.
 
         Args:
           row_Y: keeps only these slots (per replica: equally many, numbered within it).
         """
         kept = self.slots(state) if row_Y is None else len(row_Y)
-        self.compiled.add(("slide", *self._shape(state), kept, past))
+        slots, width = self._shape(state)
+        self.compiled.add(("slide", slots, width, kept, past))
         if row_Y is None:
-            return self._programs.slide(state, past=past)
+            slide = self._programs.slide_here if past == width else self._programs.slide
+            return slide(state, past=past)
         return self._programs.compact(state, np.asarray(row_Y, np.int32), past=past)
 
     def make_room(self, state: DecodeState, prompt: int) -> DecodeState:

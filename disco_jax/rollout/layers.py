@@ -35,10 +35,14 @@ def check_params(params: Params, dims: ModelDims) -> None:
         raise ValueError("parameters do not fit the model:\n  " + "\n  ".join(problems))
 
 
-def unstack(params: Params, dims: ModelDims, dtype: Any) -> Params:
+def unstack(params: Params, dims: ModelDims, dtype: Any, own_head: bool) -> Params:
     """The sampler's copy: one dict per layer (a tuple), matrices cast to `dtype`.
 
     Norm scales stay float32, as in training. Made once per policy version.
+
+    Args:
+      own_head: where the head is the transposed embedding, makes it a matrix of its own: XLA:CPU
+        takes four times as long to multiply by a transposed bfloat16 matrix.
     """
 
     def cast(path, x: Array) -> Array:
@@ -46,6 +50,8 @@ def unstack(params: Params, dims: ModelDims, dtype: Any) -> Params:
 
     params = jax.tree_util.tree_map_with_path(cast, params)
     layers = tuple(jax.tree.map(lambda x, i=i: x[i], params["layers"]) for i in range(dims.layers))
+    if own_head:
+        params = {**params, "head": transformer.head_weights(params, dims)}
     return {**params, "layers": layers}
 
 
@@ -83,5 +89,5 @@ def extend(
 
 def logits(params: Params, hidden_SD: Array, dims: ModelDims) -> Array:
     """Float32 [S, V]."""
-    head_DV = transformer.head_weights(params, dims)
+    head_DV = params["head"] if "head" in params else transformer.head_weights(params, dims)
     return jnp.dot(hidden_SD, head_DV, preferred_element_type=jnp.float32)

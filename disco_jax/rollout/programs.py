@@ -61,11 +61,20 @@ class Programs:
         everywhere, row = meshes.replicated(mesh), meshes.ROWS
         dtype = config.dtype
         known = {"dims": dims, "dtype": dtype}
-        self.load = jax.jit(functools.partial(unstack, **known), out_shardings=everywhere)
-        self.prefill = jax.jit(functools.partial(decode.prefill, **known), out_shardings=everywhere)
+        # What XLA:CPU does slowly with bfloat16: see `unstack` and `cache.empty`.
+        slow_bf16 = mesh.devices.flat[0].platform == "cpu" and dtype == jnp.bfloat16
+        self.load = jax.jit(
+            functools.partial(unstack, own_head=slow_bf16 and dims.tied, **known),
+            out_shardings=everywhere,
+        )
+        self.prefill = jax.jit(functools.partial(self._prefill, **known), out_shardings=everywhere)
         self.first_tokens = jax.jit(self._first_tokens, out_shardings=everywhere)
         init = functools.partial(
-            decode.init_state, replicas=self.replicas, fresh=config.steps_per_dispatch, **known
+            decode.init_state,
+            replicas=self.replicas,
+            fresh=config.steps_per_dispatch,
+            fresh_dtype=jnp.float32 if slow_bf16 else dtype,
+            **known,
         )
         self.init = self._jit(init, static=("slots", "past"))
         self.end = self._jit(decode.end, donate=(0,))
@@ -80,6 +89,7 @@ class Programs:
         )
         self.decode = self._jit(self._mapped(run, (P(), row, row, row)), donate=(1,))
         self.slide = self._jit(self._slide, static=("past",))
+        self.slide_here = self._jit(self._slide, static=("past",), donate=(0,))
         self.compact = self._jit(self._compact, static=("past",))
 
     def _jit(self, function, static=(), donate=()):
@@ -96,6 +106,14 @@ class Programs:
         return jax.shard_map(
             function, mesh=self._mesh, in_specs=in_specs, out_specs=meshes.ROWS, check_vma=False
         )
+
+    def _prefill(self, params, tokens_QP, length_Q, **known):
+        """Each replica runs its share of the prompts, where they divide; all get every cache."""
+        if len(length_Q) % self.replicas == 0:
+            tokens_QP, length_Q = jax.lax.with_sharding_constraint(
+                (tokens_QP, length_Q), meshes.rows(self._mesh)
+            )
+        return decode.prefill(params, tokens_QP, length_Q, **known)
 
     def _first_tokens(self, params, hidden_1D, key_N):
         logits_1V = logits(params, hidden_1D, self._dims)

@@ -1,9 +1,11 @@
 """Grouped rollouts over slots: each prompt is prefilled once, its N responses take free slots.
 
 The host looks at the slots once per dispatch. Finished responses free their slots, which are
-refilled one by one while anything waits; after that the batch shrinks to the slots still live. The
-next dispatch is sent off before finished responses are handed on, so that grading overlaps
-decoding.
+refilled one by one while anything waits; after that the batch shrinks to the slots still live. One
+replica of slots stops as soon as the host has something to do. Several, which cannot know of one
+another, make the same number of steps, estimated from how fast responses ended of late: one that
+stopped early would wait for the slowest. The next dispatch is sent off before finished responses
+are handed on, so that grading overlaps decoding.
 
 What is exact: a response's tokens are drawn with numbers that depend only on its own key and the
 token's position, from logits that depend only on the weights and its own tokens. Logits computed
@@ -13,6 +15,7 @@ number falls within that distance of the edge between two tokens, about once in 
 """
 
 import dataclasses
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -32,6 +35,8 @@ OnFinish = Callable[[int, int, np.ndarray], None]
 # not depend on how many came at once.
 Stop = Callable[[np.ndarray], int | None]
 REFILL_SHARE = 16  # waiting responses come in when this fraction (1/16) of the slots is free
+# Over several replicas: the first dispatch has 1/4 of the steps, none has fewer than 1/8.
+FIRST_SHARE, LEAST_SHARE = 4, 8
 
 
 @dataclasses.dataclass
@@ -144,6 +149,8 @@ class _Run:
         self.limit_R = np.asarray(limit_QN).reshape(-1)
         self.key_data = np.asarray(jax.random.key_data(key_QN)).reshape(Q * N, -1)
         self.waiting = deque(range(Q * N))
+        # Ends of responses and tokens, each dispatch counting half as much as the one after it.
+        self.recent_ends, self.recent_tokens = 0.0, 0.0
         self.prefix: Prefix | None = None
         self.first = -engine.config.prefill_questions  # question in row 0 of the prefix
         S = round_up(Q * N, engine.slot_sizes)
@@ -235,17 +242,31 @@ class _Run:
     def dispatch(self):
         """Sends off decoding until the host has something to do."""
         X, local = self.engine.replicas, self.local
-        steps_X = np.full(X, self.engine.config.steps_per_dispatch, np.int32)
+        steps = self.engine.config.steps_per_dispatch
         if self.waiting:
             enough = max(1, local // REFILL_SHARE)
         else:
             smaller = [s // X for s in self.engine.slot_sizes if s // X < local]
             enough = local - smaller[-1] if smaller else local
+        if X > 1:
+            steps, enough = self._steps_until(enough), local
         self.begun = time.perf_counter()
         self.state, block = self.engine.generate_many(
-            self.params, self.state, steps_X, np.full(X, enough, np.int32)
+            self.params, self.state, np.full(X, steps, np.int32), np.full(X, enough, np.int32)
         )
         return block
+
+    def _steps_until(self, enough: int) -> int:
+        """Steps in which about that many slots of the fullest replica will be free."""
+        most = self.engine.config.steps_per_dispatch
+        if not self.recent_tokens:
+            return max(1, most // FIRST_SHARE)
+        live = int((self.occupant_S >= 0).reshape(self.engine.replicas, -1).sum(1).max())
+        left = self.local - enough
+        if not self.recent_ends or not left:
+            return most
+        steps = math.log(max(live / left, 1)) * self.recent_tokens / self.recent_ends
+        return min(max(math.ceil(steps), most // LEAST_SHARE, 1), most)
 
     def collect(self, block, stop: Stop | None) -> list[int]:
         """Takes over the new tokens; returns the responses that are finished."""
@@ -275,6 +296,8 @@ class _Run:
                 finished.append(int(response))
         if stopped_S.any():
             self.state = self.engine.end(self.state, stopped_S)
+        self.recent_ends = self.recent_ends / 2 + len(finished)
+        self.recent_tokens = self.recent_tokens / 2 + int(block.count_S.sum())
         return finished
 
     def hand_on(self, finished: list[int], on_finish: OnFinish | None) -> None:

@@ -174,14 +174,15 @@ def test_responses_stop_where_they_are_told(engine, params, expected):
         scheduler.sample(engine, params, prompt_QP, length_Q, key_N[None], limit_QN=0 * limit_QN)
 
 
-def test_little_of_what_is_decoded_is_wasted():
-    """128 responses of geometric lengths on 32 slots: under a tenth."""
+def ragged(slots, devices):
+    """What 128 responses of geometric lengths, the longest 64, take on so many slots."""
     dims = ModelDims("llama", 16, 8, 1, 1, 1, 8, 8, 512, tied=True)
     change = dict(
-        max_tokens=64, slots=32, prefill_questions=16, steps_per_dispatch=32, eos_ids=(),
+        max_tokens=64, slots=slots, prefill_questions=16, steps_per_dispatch=32, eos_ids=(),
         least_slots=4, least_columns=64 + P, sampling=Sampling(0.6),
     )  # fmt: skip
-    engine = Engine(dims, dataclasses.replace(CONFIG, **change), one_device())
+    mesh = meshes.make_mesh((devices, 1, 1), jax.devices()[:devices])
+    engine = Engine(dims, dataclasses.replace(CONFIG, **change), mesh)
     params = engine.load_params(transformer.init(jax.random.key(0), dims))
     limit_QN = np.minimum(np.random.default_rng(0).geometric(1 / 16, (16, 8)), 64)
     key_QN = sampling.response_keys(0, "train", 0, np.arange(16), 8)
@@ -191,7 +192,71 @@ def test_little_of_what_is_decoded_is_wasted():
         engine, params, prompt_QP, np.full(16, P), key_QN, limit_QN=limit_QN, stats=stats
     )
     np.testing.assert_array_equal(found.length_QN, limit_QN)
+    return stats, limit_QN
+
+
+def test_little_of_what_is_decoded_is_wasted():
+    """On 32 slots: under a tenth."""
+    stats, _ = ragged(32, 1)
     assert stats.wasted < 0.1, stats
+
+
+def test_replicas_seldom_wait_for_the_slowest():
+    """A replica that stops when it has something to report idles while others go on."""
+    stats, limit_QN = ragged(128, 8)
+    assert stats.full_steps / 128 <= 1.1 * limit_QN.max(), stats
+
+
+def test_bfloat16_in_float32_columns_is_bfloat16():
+    """On a CPU the fresh columns are float32: not a bit may differ from bfloat16 ones."""
+    dims, S, W, R = ModelDims("llama", 16, 8, 2, 2, 1, 4, 8, 64, tied=True), 3, 8, 4
+    random = np.random.default_rng(0)
+
+    def draw(*shape):
+        return jnp.asarray(random.normal(size=shape), jnp.bfloat16)
+
+    prompts = tuple((draw(2, 1, 4, W), draw(2, 1, W, 4)) for _ in range(dims.layers))
+    q, k, v = draw(R, S, 2, 4), draw(R, S, 1, 4), draw(R, S, 1, 4)
+    slot, row, start = jnp.array([2, 0, 1]), jnp.array([1, 0, 0]), jnp.array([0, 3, 5])
+    found = []
+    for fresh_dtype in (jnp.bfloat16, jnp.float32):
+        kept = cache.empty(dims, S, W, R, jnp.bfloat16, fresh_dtype)
+        kept = cache.insert(kept, prompts, slot, row, 3, 1)
+        outs = []
+        for at in range(1, R):
+            out, layer = cache.attend(kept[0], q[at], k[at], v[at], start, at)
+            kept = (layer, *kept[1:])
+            outs.append(out)
+        kept = cache.slide(kept, jnp.int32(R), W + 2, np.array([2, 0]))
+        assert kept[0].past_k.dtype == jnp.bfloat16 and kept[0].fresh_k.dtype == fresh_dtype
+        found.append((outs, [layer[:2] for layer in kept]))
+    for a, b in zip(*map(jax.tree.leaves, found), strict=True):
+        np.testing.assert_array_equal(np.asarray(a, np.float32), np.asarray(b, np.float32))
+    engine = Engine(dims, dataclasses.replace(CONFIG, dtype=jnp.bfloat16), one_device())
+    assert engine.init_decode_state().cache[0].fresh_k.dtype == jnp.float32
+
+
+def test_a_tied_head_of_its_own_is_the_embedding(tiny):
+    dims, params = tiny
+    assert dims.tied
+    engine = Engine(dims, dataclasses.replace(CONFIG, dtype=jnp.bfloat16), one_device())
+    copy = engine.load_params(params)
+    np.testing.assert_array_equal(copy["head"], params["embed"].astype(jnp.bfloat16).T)
+
+
+def test_replicas_on_a_cpu_read_one_copy_of_the_weights(tiny):
+    engine = Engine(tiny[0], CONFIG, meshes.make_mesh((2, 1, 1), jax.devices()[:2]))
+    copy = engine.load_params(tiny[1])
+    for x in jax.tree.leaves(copy):
+        one, other = (shard.data for shard in x.addressable_shards)
+        assert one.unsafe_buffer_pointer() == other.unsafe_buffer_pointer()
+    np.testing.assert_array_equal(copy["embed"], tiny[1]["embed"])
+
+
+def test_a_cache_that_keeps_its_width_slides_where_it_is(engine):
+    state = engine.init_decode_state()
+    moved = engine.slide(state, cache.widths(state.cache)[0])
+    assert state.cache[0].past_k.is_deleted() and not moved.cache[0].past_k.is_deleted()
 
 
 @pytest.mark.parametrize("least", range(1, 9))
