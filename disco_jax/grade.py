@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import Future
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
 from disco_jax.command import stoppable
 from disco_jax.reward import Grader, Verdict
@@ -28,6 +28,7 @@ from disco_jax.reward.guard import boxed
 from disco_jax.reward.policies import DEFAULT
 
 IN_FLIGHT = 4096
+LONGEST = 10**8  # characters that a recipe may stand for
 CANARY = os.path.join(tempfile.gettempdir(), "disco-canary")
 
 
@@ -51,12 +52,15 @@ def main(argv: list[str] | None = None) -> int:
             timeout_s=args.timeout_s,
             memory_mib=args.memory_mib,
         )
-        lines = sys.stdin if args.file == "-" else open(args.file, encoding="utf-8")
+        lines = sys.stdin.buffer if args.file == "-" else open(args.file, "rb")
     except (ValueError, OSError) as error:
         parser.exit(2, f"grade: {error}\n")
     with grader, lines:
         begin = time.perf_counter()
-        verdicts = grade_lines(grader, lines, sys.stdout)
+        try:
+            verdicts = grade_lines(grader, lines, sys.stdout)
+        except OSError as error:  # a full disk
+            parser.exit(1, f"grade: {error}\n")
         seconds = time.perf_counter() - begin
     report(verdicts, args.policy, seconds)
     canary = os.path.exists(CANARY)
@@ -65,7 +69,7 @@ def main(argv: list[str] | None = None) -> int:
     return int(canary or any(v.reason.startswith("error: line") for v in verdicts))
 
 
-def grade_lines(grader: Grader, lines: TextIO, out: TextIO) -> list[Verdict]:
+def grade_lines(grader: Grader, lines: BinaryIO, out: TextIO) -> list[Verdict]:
     """Writes a verdict per line, in order; grading runs ahead of writing."""
     waiting: collections.deque[tuple[Any, Future[Verdict]]] = collections.deque()
     verdicts: list[Verdict] = []
@@ -88,7 +92,7 @@ def grade_lines(grader: Grader, lines: TextIO, out: TextIO) -> list[Verdict]:
     return verdicts
 
 
-def _submit(grader: Grader, number: int, line: str) -> tuple[Any, "Future[Verdict]"]:
+def _submit(grader: Grader, number: int, line: bytes) -> tuple[Any, "Future[Verdict]"]:
     name: Any = number
     try:
         case = json.loads(line)
@@ -109,7 +113,7 @@ def text_of(recipe: Any) -> str:
     """The text a recipe stands for.
 
     Raises:
-      ValueError: none of the forms in the module's text.
+      ValueError: none of the forms in the module's text, or a text beyond `LONGEST`.
     """
     if isinstance(recipe, str):
         return recipe
@@ -117,14 +121,22 @@ def text_of(recipe: Any) -> str:
         return "".join(map(text_of, recipe))
     match recipe:
         case {"repeat": [part, int(times)]}:
-            return text_of(part) * times
+            text = text_of(part)
+            _bound(len(text) * times)
+            return text * times
         case {"chr": list(codes)}:
             return "".join(map(chr, codes))
         case {"numbers": [int(start), int(stop), str(separator)]}:
+            _bound((stop - start) * (1 + len(separator)))
             return separator.join(map(str, range(start, stop)))
         case {"canary": True}:
             return CANARY
     raise ValueError(f"response is neither a text nor a recipe: {str(recipe)[:80]}")
+
+
+def _bound(characters: int) -> None:
+    if characters > LONGEST:
+        raise ValueError(f"response of {characters:,} characters, at most {LONGEST:,} are made")
 
 
 def report(verdicts: list[Verdict], policy: str, seconds: float) -> None:

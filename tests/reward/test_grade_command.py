@@ -1,5 +1,6 @@
 """`python -m disco_jax.grade`: lines in, lines out, in order, whatever the lines are."""
 
+import io
 import json
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import sys
 import pytest
 
 from disco_jax import grade
+from disco_jax.reward import Grader
 
 LINES = [
     {"id": "a", "answer": "1+x", "gold": "x+1"},
@@ -49,6 +51,30 @@ def test_a_malformed_line_is_named_and_the_rest_goes_on(tmp_path):
     assert [row["id"] for row in rows] == [1, 2, "x", 4, "y", "a"]
     for row, number in ((rows[0], 1), (rows[1], 2), (rows[2], 3), (rows[4], 5)):
         assert row["reason"].startswith(f"error: line {number}:")
+
+
+def test_bytes_that_are_no_text_and_endless_recipes_cost_their_line_alone(tmp_path):
+    path = tmp_path / "cases.jsonl"
+    endless = [{"repeat": ["ab", 10**11]}, {"numbers": [0, 10**11, ","]}]
+    lines = [json.dumps({"response": recipe, "gold": "4"}).encode() for recipe in endless]
+    path.write_bytes(b"\n".join([b'{"answer": "\xff", "gold": "4"}', *lines, b"", b"[]"]))
+    out = io.StringIO()
+    with Grader(workers=1) as grader, path.open("rb") as cases:
+        verdicts = grade.grade_lines(grader, cases, out)
+    reasons = [verdict.reason for verdict in verdicts]
+    assert "line 1: 'utf-8' codec can't decode byte 0xff" in reasons[0]
+    assert all("200,000,000,000 characters, at most" in reason for reason in reasons[1:3])
+    assert reasons[3] == "error: line 5: not an object" and len(out.getvalue().splitlines()) == 4
+
+
+def test_a_full_disk_is_told_in_one_line(tmp_path):
+    path = tmp_path / "cases.jsonl"
+    path.write_text("[]\n")
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "disco_jax.grade", str(path)]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode != 0 and "Traceback" not in done.stderr
+    assert done.stderr.startswith("grade: [Errno 28] No space left on device\n")
 
 
 def test_the_policy_is_an_argument(tmp_path):
