@@ -13,7 +13,7 @@ of a pod. Does it fit, and how fast can it be at best?
 Paper: pass@1 averaged over six benchmarks at 8k tokens 0.584 (log-L), 0.579 (L-ratio); base model
 0.462; 1,000 steps (machine and time not given).
 Hardware: 8 H200. Step, by compile_check's roofline (data-sheet peaks, every response at 8,192
-tokens; no measurement) there: 370 s of rollouts and 120 s of update; the update at 40 % of peak:
+tokens; no measurement) there: 380 s of rollouts and 120 s of update; the update at 40 % of peak:
 300 s.
 """
 

@@ -13,7 +13,7 @@ of a pod. Does it fit, and how fast can it be at best?
 Paper: pass@1 averaged over six benchmarks at 8k tokens 0.533 (log-L), 0.524 (L-ratio); base model
 0.376; 8 A100-40G, about 6 minutes a step, 1,400 steps.
 Hardware: 16 TPU v5e (compile_check: 8.5 of 15.75 GiB) or 8 H200. Step, by compile_check's roofline
-(data-sheet peaks, every response at 8,192 tokens; no measurement) on 16 v5e: 391 s of rollouts and
+(data-sheet peaks, every response at 8,192 tokens; no measurement) on 16 v5e: 389 s of rollouts and
 66 s of update; the update at 40 % of peak: 165 s.
 """
 

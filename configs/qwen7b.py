@@ -13,7 +13,7 @@ of a pod. Does it fit, and how fast can it be at best?
 Paper: pass@1 averaged over six benchmarks at 8k tokens 0.625 (log-L), 0.627 (L-ratio); base model
 0.513; 8 H100, about 6.5 minutes a step, 1,000 steps.
 Hardware: 16 TPU v6e or 8 H200. Step, by compile_check's roofline (data-sheet peaks, every response
-at 8,192 tokens; no measurement) on 8 H200: 270 s of rollouts and 110 s of update; the update at 40
+at 8,192 tokens; no measurement) on 8 H200: 280 s of rollouts and 110 s of update; the update at 40
 % of peak: 270 s.
 """
 
