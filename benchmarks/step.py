@@ -36,7 +36,7 @@ DIMS = MODELS["tiny"]
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=3)
-    parser.add_argument("--devices", type=int, default=1, help="data-parallel; CPU: cores")
+    parser.add_argument("--devices", type=int, default=1, help="replicas that sample; CPU: cores")
     parser.add_argument("--ragged", action="store_true", help="prompts of 8 to 64 tokens")
     parser.add_argument("--method", choices=METHODS, default="disco_logl")
     return parser.parse_args()
@@ -85,8 +85,11 @@ def main() -> None:
         )
     )
     begin = time.perf_counter()
-    mesh = meshes.make_mesh((args.devices, 1, 1), jax.devices()[: args.devices])
-    engine, updater = make_engine(mesh), make_updater(mesh, args.method)
+    devices = jax.devices()[: args.devices]
+    engine = make_engine(meshes.make_mesh((args.devices, 1, 1), devices))
+    # Not data-parallel: one device of a CPU uses all cores, and devices that wait for one another
+    # in a pool of as few threads can wait for ever.
+    updater = make_updater(meshes.make_mesh((1, 1, 1), devices[:1]), args.method)
     params = jax.jit(transformer.init, static_argnames="dims")(jax.random.key(0), dims=DIMS)
     state = jax.block_until_ready(updater.init(params))
     init_s = time.perf_counter() - begin

@@ -66,20 +66,17 @@ def make_mesh(shape: tuple[int, int, int], devices: list | None = None) -> Mesh:
     return Mesh(_arrange(tuple(sizes), devices), AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
-def one_memory(tree: Any) -> Any:
-    """Arrays that are whole on every device, kept once where the devices are one CPU's.
+def one_memory(tree: Any, mesh: Mesh) -> Any:
+    """Arrays that are whole on some devices of a CPU, for all devices of a mesh of that CPU.
 
     They read the same memory: replicas need no copies of their own, and find one copy in the
-    processor's cache more often than two. Arrays on other devices stay as they are.
+    processor's cache more often than two.
     """
 
     def one(x: jax.Array) -> jax.Array:
-        first, *others = (shard.data for shard in x.addressable_shards)
-        if not others or first.device.platform != "cpu":
-            return x
-        host = np.asarray(first)  # its memory, not a copy
-        views = [jax.device_put(host, y.device, may_alias=True) for y in others]
-        return jax.make_array_from_single_device_arrays(x.shape, x.sharding, [first, *views])
+        host = np.asarray(x.addressable_shards[0].data)  # its memory, not a copy
+        views = [jax.device_put(host, device, may_alias=True) for device in mesh.devices.flat]
+        return jax.make_array_from_single_device_arrays(x.shape, replicated(mesh), views)
 
     return jax.tree.map(one, tree)
 

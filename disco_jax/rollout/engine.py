@@ -77,11 +77,19 @@ class Engine:
     def load_params(self, params: transformer.Params) -> transformer.Params:
         """The sampler's copy of the trainer's parameters; once per policy version.
 
+        Args:
+          params: on the engine's devices; on a CPU also on one device of it.
+
         Raises:
           ValueError: parameters missing, unexpected or misshapen; all of them are listed.
         """
         check_params(params, self.dims)
-        return meshes.one_memory(self._programs.load(params))
+        if self._mesh.devices.flat[0].platform != "cpu" or self._mesh.size == 1:
+            return self._programs.load(params)
+        here = set(self._mesh.devices.flat)
+        if any(x.sharding.device_set != here for x in jax.tree.leaves(params)):
+            params = meshes.one_memory(params, self._mesh)
+        return meshes.one_memory(self._programs.load(params), self._mesh)
 
     def init_decode_state(self, past: int | None = None, slots: int | None = None) -> DecodeState:
         """Empty slots, all done.

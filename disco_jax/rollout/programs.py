@@ -67,7 +67,7 @@ class Programs:
             functools.partial(unstack, own_head=slow_bf16 and dims.tied, **known),
             out_shardings=everywhere,
         )
-        self.prefill = jax.jit(functools.partial(self._prefill, **known), out_shardings=everywhere)
+        self.prefill = jax.jit(functools.partial(decode.prefill, **known), out_shardings=everywhere)
         self.first_tokens = jax.jit(self._first_tokens, out_shardings=everywhere)
         init = functools.partial(
             decode.init_state,
@@ -106,14 +106,6 @@ class Programs:
         return jax.shard_map(
             function, mesh=self._mesh, in_specs=in_specs, out_specs=meshes.ROWS, check_vma=False
         )
-
-    def _prefill(self, params, tokens_QP, length_Q, **known):
-        """Each replica runs its share of the prompts, where they divide; all get every cache."""
-        if len(length_Q) % self.replicas == 0:
-            tokens_QP, length_Q = jax.lax.with_sharding_constraint(
-                (tokens_QP, length_Q), meshes.rows(self._mesh)
-            )
-        return decode.prefill(params, tokens_QP, length_Q, **known)
 
     def _first_tokens(self, params, hidden_1D, key_N):
         logits_1V = logits(params, hidden_1D, self._dims)

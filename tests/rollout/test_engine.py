@@ -246,7 +246,7 @@ def test_a_tied_head_of_its_own_is_the_embedding(tiny):
 
 def test_replicas_on_a_cpu_read_one_copy_of_the_weights(tiny):
     engine = Engine(tiny[0], CONFIG, meshes.make_mesh((2, 1, 1), jax.devices()[:2]))
-    copy = engine.load_params(tiny[1])
+    copy = engine.load_params(tiny[1])  # which lie on the first device
     for x in jax.tree.leaves(copy):
         one, other = (shard.data for shard in x.addressable_shards)
         assert one.unsafe_buffer_pointer() == other.unsafe_buffer_pointer()
