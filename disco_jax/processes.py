@@ -124,10 +124,11 @@ def own_mesh(mesh: Mesh, devices: list | None = None) -> Mesh:
     Its tensor axis is that of `mesh`, as far as the devices of one process allow.
 
     Args:
-      devices: of a process; by default those of this one.
+      devices: of a process; by default those of this one, on a CPU also those not in `mesh`.
     """
     if devices is None:
-        found = (d for d in mesh.devices.flat if d.process_index == jax.process_index())
+        cpu = mesh.devices.flat[0].platform == "cpu"
+        found = jax.local_devices() if cpu else mesh.local_devices
         devices = sorted(found, key=lambda device: device.id)
     if len(devices) == mesh.devices.size:
         return mesh
@@ -171,11 +172,13 @@ class Copying:
 
 
 def own_arrays(tree: Any, mesh: Mesh) -> Any:
-    """Arrays that are whole on every device of all processes, as arrays of this one's alone.
+    """Arrays that are whole on every device of a run, as arrays of this process's devices alone.
 
     Args:
       mesh: the process's own.
     """
+    if mesh.devices.flat[0].platform == "cpu":
+        return meshes.one_memory(tree, mesh)
     here = meshes.replicated(mesh)
 
     def one(x: jax.Array) -> jax.Array:

@@ -1,6 +1,8 @@
 """From a configuration to what a run is made of: tokenizer, questions, model, mesh, programs."""
 
 import functools
+import math
+import os
 import pathlib
 import sys
 from typing import Any, NamedTuple
@@ -128,12 +130,34 @@ def read_objective(config: Any) -> Objective:
         raise UserError(f"config.objective: {error}") from error
 
 
+THREADS = 4  # per CPU device: fewer can all be taken by collectives that wait for one another
+
+
 def make_mesh(config: Any) -> Mesh:
-    """Raises UserError where the mesh does not fit the devices."""
+    """The run's mesh. On a CPU it may leave devices out, which then only sample.
+
+    Raises:
+      UserError: the mesh does not fit the devices, or its devices are of a CPU and could wait for
+        one another for ever.
+    """
+    shape, devices = tuple(config.mesh), jax.devices()
+    cpu = devices[0].platform == "cpu"
+    if cpu and jax.process_count() == 1 and min(shape) > 0:
+        devices = devices[: math.prod(shape)]
     try:
-        return meshes.make_mesh(tuple(config.mesh))
+        mesh = meshes.make_mesh(shape, devices)
     except ValueError as error:
         raise UserError(f"config.{error}") from error
+    here = len(mesh.local_devices)
+    threads = int(os.environ.get("NPROC", os.cpu_count() or 1))
+    if cpu and here > 1 and threads < THREADS * here:
+        raise UserError(
+            f"config.mesh={shape}: {here} devices of one CPU wait for one another in a pool of"
+            f" {threads} threads, and may do so for ever. --config.mesh='(1,1,1)' updates on one,"
+            f" which uses every core, and samples on all; or set NPROC={THREADS * here} for a"
+            " larger pool, which is slower"
+        )
+    return mesh
 
 
 def make_sampler(config: Any) -> Sampler:
@@ -185,7 +209,7 @@ def make_engine(
     own = processes.own_mesh(mesh) if own is None else own
     try:
         if rollout.slots:
-            slots = memory.share(rollout.slots, mesh.devices.size // own.devices.size, own)
+            slots = memory.share(rollout.slots, _sharing(mesh, own), own)
         else:
             slots = _fit_slots(config, model, mesh, own, sampling, training, free)
     except ValueError as error:
@@ -207,9 +231,14 @@ def make_engine(
     return _engine(model.dims, engine_config, own)
 
 
+def _sharing(mesh: Mesh, own: Mesh) -> int:
+    """Processes that share the slots."""
+    return max(1, mesh.devices.size // own.devices.size)
+
+
 def _fit_slots(config, model: Model, mesh: Mesh, own: Mesh, sampling, training, free) -> int:
     """A process's slots that memory allows, with the arithmetic printed; ValueError if none."""
-    rollout, sharing = config.rollout, mesh.devices.size // own.devices.size
+    rollout, sharing = config.rollout, _sharing(mesh, own)
     fit = memory.fit_slots(
         model.dims,
         own,

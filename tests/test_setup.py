@@ -49,6 +49,28 @@ def test_slots_are_those_of_all_processes(config, model):
     assert [slots(8), slots(4), slots(2)] == [32, 16, 8]
 
 
+def test_devices_of_a_cpu_that_do_not_train_sample(config, model):
+    config.mesh = (1, 1, 1)
+    mesh = setup.make_mesh(config)
+    assert mesh.devices.size == 1
+    engine = setup.make_engine(config, model, mesh, config.rollout)
+    assert engine.replicas == 8 and engine.config.slots == config.rollout.slots
+    params = setup.placed_weights(model, mesh)
+    found = processes.own_arrays(processes.Copying(engine, mesh)(params), engine.mesh)
+    expected = engine.load_params(params)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert len(a.sharding.device_set) == 8
+        np.testing.assert_array_equal(a, b)
+
+
+def test_devices_of_a_cpu_need_more_threads_than_can_wait(config, monkeypatch):
+    monkeypatch.setenv("NPROC", "31")
+    with pytest.raises(UserError, match="8 devices of one CPU .* NPROC=32"):
+        setup.make_mesh(config)
+    monkeypatch.setenv("NPROC", "32")
+    assert setup.make_mesh(config).devices.size == 8
+
+
 @pytest.mark.parametrize(
     "slots,near", [(12, "8 or 16"), (6, "8"), (25, "24 or 32")], ids=["over", "under", "odd"]
 )

@@ -251,6 +251,10 @@ def test_replicas_on_a_cpu_read_one_copy_of_the_weights(tiny):
         one, other = (shard.data for shard in x.addressable_shards)
         assert one.unsafe_buffer_pointer() == other.unsafe_buffer_pointer()
     np.testing.assert_array_equal(copy["embed"], tiny[1]["embed"])
+    # But not the trainer's own: an update gives that memory away.
+    trainers = {x.unsafe_buffer_pointer() for x in jax.tree.leaves(tiny[1])}
+    copies = [x.addressable_shards[0].data for x in jax.tree.leaves(copy)]
+    assert trainers.isdisjoint(x.unsafe_buffer_pointer() for x in copies)
 
 
 def test_a_cache_that_keeps_its_width_slides_where_it_is(engine):
