@@ -46,7 +46,7 @@ def make_engine(mesh) -> Engine:
     config = EngineConfig(
         prompt_tokens=P, max_tokens=T, slots=Q * N, prefill_questions=Q, steps_per_dispatch=32,
         sampling=Sampling(TEMPERATURE), eos_ids=(EOS,), pad_id=0, dtype=jnp.float32,
-        least_slots=8, least_columns=64,
+        least_slots=Q * N, least_columns=64,  # most responses are as long as they may be
     )  # fmt: skip
     return Engine(DIMS, config, mesh)
 

@@ -87,7 +87,7 @@ def get_config(method: str = "disco_logl") -> ml_collections.ConfigDict:
     c.packing.rows = 1  # of a micro-batch, on each device of data x fsdp; B is their product
     c.packing.head_chunk = 1024  # tokens of a device whose logits exist at once
 
-    # data, fsdp, tensor; -1 takes the devices that are left. Less than a CPU has: the others sample.
+    # data, fsdp, tensor; -1 takes the devices that are left. Devices of a CPU left out only sample.
     c.mesh = (1, -1, 1)
 
     c.eval = ml_collections.ConfigDict()

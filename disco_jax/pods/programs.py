@@ -22,7 +22,7 @@ from disco_jax.update.step import Updater
 
 UPDATE = ("score", "slopes", "pull back", "gradient", "optimizer")
 COPYING = ("merge", "load", "load layer")
-ROLLOUT = (*COPYING, "prefill", "decode", "slide")
+ROLLOUT = (*COPYING, "prefill", "decode", "slide", "widen")
 NAMES = (*UPDATE, *ROLLOUT)
 
 
@@ -211,9 +211,16 @@ def rollout_programs(
         dispatches, decoding, trainer, R,
     )  # fmt: skip
     yield Program(
-        "slide", programs.slide.lower(decode_state, past=widest), dispatches,
+        "slide", programs.slide_here.lower(decode_state, past=widest), dispatches,
         Work(0, 0, 2 * cache), trainer + weights,
     )  # fmt: skip
+    *_, before, _ = (0, *engine.column_sizes)
+    if before:
+        narrower = _outputs(programs.init.lower(slots=S, past=before), rows)
+        yield Program(
+            "widen", programs.slide.lower(narrower, past=widest),
+            waves * (len(engine.column_sizes) - 1), Work(0, 0, 2 * cache), trainer + weights,
+        )  # fmt: skip
 
 
 def _outputs(lowered: Any, place: Any) -> Any:
