@@ -85,17 +85,18 @@ def test_each_process_samples_its_share_on_its_own_devices(run, tmp_path):
         "--topology=v5e:4x4",
         f"--out={out}",
         slots,
-        "--programs=load,load layer,prefill,decode,slide",
+        "--programs=load,load layer,prefill,decode,slide,widen",
     )
     assert code == command.OK, text + err
-    load, layer, prefill, decode, slide = json.loads(out.read_text())["programs"]
+    load, layer, prefill, decode, slide, widen = json.loads(out.read_text())["programs"]
     assert layer["calls"] == MODEL["num_hidden_layers"]
     for program in (load, layer):
         sent = program["collectives"]["all-gather"]["sent_bytes"]
         assert sent == pytest.approx(program["memory"]["outputs"] * 15 / 16, rel=0.05)
     assert prefill["calls"] == 1  # of four prompts; the process has two of the eight
     cache = 2 * 2 * 2 * 64 * (129 + 384 + 32) * 2 * 16 / 4  # of a device's four slots
-    assert cache < slide["memory"]["outputs"] < 1.5 * cache
+    assert cache < slide["memory"]["aliased"] < 1.5 * cache  # in place
+    assert widen["memory"]["aliased"] == 0 and cache < widen["memory"]["outputs"] < 1.5 * cache
     assert decode["calls"] == slide["calls"] == 384 / 32  # one wave
 
     code, _, err = run("--topology=v5e:4x4", "--programs=load", "--config.rollout.slots=24")
