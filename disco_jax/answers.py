@@ -5,7 +5,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -232,3 +232,27 @@ class Evaluator:
                 hand_on,
             )
         return [Sampled(*one) for one in processes.gather_json([list(one) for one in own])]
+
+
+def rows(train_set: QuestionSet, index_Q: np.ndarray, found: Answers) -> Iterator[dict[str, Any]]:
+    """What a reader of a run is shown of each question: a row that JSON can hold."""
+    lengths, ended = found.rollouts.length_QN, found.rollouts.ended_QN
+    for q, index in enumerate(index_Q):
+        question = train_set.questions[index]
+        responses = [
+            {
+                "text": found.texts[q][n],
+                "reward": float(verdict.reward),
+                "reason": verdict.reason,
+                "tokens": int(lengths[q, n]),
+                "ended": bool(ended[q, n]),
+            }
+            for n, verdict in enumerate(found.verdicts[q])
+        ]
+        yield {
+            "question_id": question.id,
+            "problem": question.problem,
+            "golds": question.golds,
+            "level": question.level,
+            "responses": responses,
+        }

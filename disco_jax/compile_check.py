@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from disco_jax import processes, settings, setup
+from disco_jax import processes, samplers, settings, setup
 from disco_jax.command import FAILED, OK, Command, Option, UserError, launch
 from disco_jax.model import mesh as meshes
 from disco_jax.model.dims import ModelDims, from_hf
@@ -132,7 +132,7 @@ def _parts(config: Any, dims: ModelDims, mesh: Any, target: Target) -> tuple[Upd
             f" penalty={config.objective.penalty!r}; check the run with another one"
         )
     updater = setup.make_updater(config, model, objective, mesh)
-    engine = setup.make_engine(
+    engine = samplers.make_engine(
         config, model, mesh, config.rollout, training=True,
         own=processes.own_mesh(mesh, target.host), free=int(target.chip.memory),
     )  # fmt: skip

@@ -14,7 +14,7 @@ import functools
 import pathlib
 from typing import Any
 
-from disco_jax import datasets, policy, settings, setup, workdir
+from disco_jax import datasets, policy, samplers, settings, setup, workdir
 from disco_jax.answers import Evaluator
 from disco_jax.command import OK, Command, Option, UserError, launch
 from disco_jax.data import files
@@ -22,6 +22,7 @@ from disco_jax.data.sets import QuestionSet
 from disco_jax.eval import benchmarks, paper, responses
 from disco_jax.eval.evaluate import Evaluation, paired, regrade, saved
 from disco_jax.eval.pass_at_k import average
+from disco_jax.folder import lock, write_json
 from disco_jax.policy import Policy
 from disco_jax.report.counter import Counter
 from disco_jax.report.progress import Progress
@@ -50,8 +51,8 @@ def main(command: Command) -> int:
     chosen = policy.find_policy(command, mesh, progress)
     folder = command.workdir / workdir.EVALUATIONS / _checked(options["name"] or chosen.name)
     sets, left_out = question_sets(command, chosen.model, progress)
-    with setup.make_grader(config) as grader, workdir.lock(folder, "another evaluation runs there"):
-        evaluator = setup.make_evaluator(config, chosen.model, mesh, grader)
+    with setup.make_grader(config) as grader, lock(folder, "another evaluation runs there"):
+        evaluator = samplers.make_evaluator(config, chosen.model, mesh, grader)
         try:
             if options["regrade"]:
                 found = _regraded(sets, folder, grader, config.reward.policy, progress)
@@ -62,7 +63,7 @@ def main(command: Command) -> int:
                 results["compared"] = _compared(found, folder, options["compare"])
         except ValueError as error:
             raise UserError(str(error)) from error
-        workdir.write_json(folder / "results.json", results)
+        write_json(folder / "results.json", results)
         if options["parquet"]:
             _write_parquet(found, folder)
     print("\n\n".join(_report(results, found, command)))

@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 
 from disco_jax import setup, workdir
 from disco_jax.command import Command, UserError
+from disco_jax.folder import lock
 from disco_jax.report.progress import Progress
 from disco_jax.setup import Model
 from disco_jax.update.checkpoint import Checkpoints
@@ -76,7 +77,7 @@ def _checkpoint(command: Command, model: Model, mesh: Mesh, step: int, progress:
     """The parameters of the checkpoint of a step; its optimizer's moments are read and let go."""
     config, path = command.config, command.workdir
     updater = setup.make_updater(config, model, setup.read_objective(config), mesh)
-    with workdir.lock(path, "a run is training there; wait, or evaluate --checkpoint=best"):
+    with lock(path, "a run is training there; wait, or evaluate --checkpoint=best"):
         checkpoints = Checkpoints(
             path / workdir.CHECKPOINTS, keep=config.checkpoint.keep, say=progress.say
         )

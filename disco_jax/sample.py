@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from disco_jax import answers, datasets, replay, settings, setup, workdir
+from disco_jax import answers, datasets, replay, samplers, settings, setup, workdir
 from disco_jax.command import OK, Command, UserError, launch
 from disco_jax.report.progress import Progress
 from disco_jax.rollout import sampling, saved
@@ -35,8 +35,8 @@ def main(command: Command) -> int:
             f"config.questions={config.questions} exceed the {len(train_set)} questions of"
             f" config.data.train={config.data.train!r}"
         )
-    sample = setup.make_sampler(config)
-    engine = setup.make_engine(config, model, mesh, config.rollout)
+    sample = samplers.make_sampler(config)
+    engine = samplers.make_engine(config, model, mesh, config.rollout)
     with contextlib.ExitStack() as stack:
         records = workdir.Workdir(command, train_set, {}, success)
         stack.callback(records.unlock)

@@ -16,7 +16,7 @@ import socket
 import threading
 from typing import Any
 
-from disco_jax import settings, setup
+from disco_jax import samplers, settings, setup
 from disco_jax.command import FAILED, OK, Command, Option, UserError, launch
 from disco_jax.report.progress import Progress
 from disco_jax.setup import Model
@@ -47,12 +47,12 @@ def _serve(config: Any, model: Model, port: int) -> int:
             pass
     except OSError as error:  # gRPC would share the port with whoever has it
         raise UserError(f"--port={port}: {error}; name another one") from error
-    setup.make_sampler(config)  # tells now where JetStream is not installed
+    samplers.make_sampler(config)  # tells now where JetStream is not installed
     from disco_jax.rollout.jetstream_server import Server
 
     progress = Progress(1)
     mesh = setup.make_mesh(config)
-    engine = setup.make_engine(config, model, mesh, config.eval)
+    engine = samplers.make_engine(config, model, mesh, config.eval)
     with progress.phase("loading the policy"):
         params = engine.load_params(setup.placed_weights(model, mesh))
     stop = threading.Event()
@@ -79,7 +79,7 @@ def _ask(config: Any, model: Model, port: int, question: str) -> int:
     try:
         from disco_jax.rollout import jetstream_client
     except ImportError as error:
-        raise setup.missing_extra("disco_jax.serve", error) from error
+        raise samplers.missing_extra("disco_jax.serve", error) from error
     tokenizer = model.tokenizer
     prompt = tokenizer.encode_prompt(question, config.data.suffix)
     tokens: list[int] = []

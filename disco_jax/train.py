@@ -19,7 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from disco_jax import answers, datasets, processes, replay, settings, setup, workdir
+from disco_jax import answers, datasets, processes, replay, samplers, settings, setup, workdir
 from disco_jax.answers import Answers
 from disco_jax.command import OK, STOPPED, Command, UserError, launch
 from disco_jax.data import selection
@@ -63,12 +63,12 @@ class Trainer:
         self.replay = None
         if config.rollout.replay:
             self.replay = replay.Replay(config, self.model, self.train_set)
-        self.sample = setup.make_sampler(config)
-        self.engine = setup.make_engine(
+        self.sample = samplers.make_sampler(config)
+        self.engine = samplers.make_engine(
             config, self.model, self.mesh, config.rollout, training=True
         )
         self.copy = processes.Copying(self.engine, self.mesh)
-        self.evaluator = setup.make_evaluator(
+        self.evaluator = samplers.make_evaluator(
             config, self.model, self.mesh, self.grader, training=True
         )
         self.updater = setup.make_updater(config, self.model, self.objective, self.mesh)

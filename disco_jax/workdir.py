@@ -13,23 +13,22 @@ policy/, policy_best/           the trained policy, and the one that evaluated b
 summary.json, curves.png, report.html   written at the end
 """
 
-import fcntl
 import json
-import os
 import pathlib
 import shutil
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
-from disco_jax import processes, replay, settings
+from disco_jax import answers, processes, replay, settings
 from disco_jax.answers import Answers
 from disco_jax.command import Command, UserError
 from disco_jax.data.sets import QuestionSet
 from disco_jax.eval import responses
 from disco_jax.eval.evaluate import best_step
+from disco_jax.folder import lock, read_json, write_json
 from disco_jax.report import html, plots, run, tables
 from disco_jax.report.compilations import Compilations
 from disco_jax.report.progress import Progress
@@ -91,7 +90,7 @@ class Workdir:
         return tables.configuration(config, base, tables.Style.of(sys.stderr))
 
     def _refuse_changes(self) -> None:
-        old = _read_json(self.path / "config.json")
+        old = read_json(self.path / "config.json")
         changed = settings.changes(run.flatten(old), run.flatten(self.config)) if old else []
         if changed:
             raise UserError(
@@ -99,7 +98,7 @@ class Workdir:
                 + "; ".join(changed)
                 + ". Use another --workdir, or the old values"
             )
-        kept = _read_json(self.path / "data.json")
+        kept = read_json(self.path / "data.json")
         both = kept.keys() & self._data.keys()  # `sample` knows the training set alone
         old, new = (run.flatten({k: data[k] for k in both}) for data in (kept, self._data))
         if old != new:
@@ -191,7 +190,7 @@ class Workdir:
         self._metrics.write(step, "train", row)
         self.progress.write(step, "train", row)
         if step == 1 or step % self.config["log"]["rollouts_every"] == 0:
-            for question in _rows(self.train_set, *rollouts):
+            for question in answers.rows(self.train_set, *rollouts):
                 self._rollouts.write(step, **question)
         if self.config["log"]["rollouts_full"]:
             temperature = self.config["rollout"]["temperature"]
@@ -275,31 +274,13 @@ class Workdir:
         }
 
 
-def lock(folder: pathlib.Path, busy: str) -> TextIO:
-    """Makes the folder and holds its lock while the returned file is open.
-
-    Raises:
-      UserError: another process holds it (`busy` says what that does), or it cannot be written.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / "lock").open("w")
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        raise UserError(f"--workdir={folder}: {busy}; wait for it, or use another folder") from None
-    except OSError as error:
-        raise UserError(f"--workdir={folder}: {error}") from error
-    return file
-
-
 def finished_step(path: pathlib.Path) -> int:
     """The step that the run in a workdir had come to when it last finished; 0 where it never has.
 
     Raises:
       UserError: the summary is damaged.
     """
-    return _read_json(path / "summary.json").get("steps", 0)
+    return read_json(path / "summary.json").get("steps", 0)
 
 
 def success_rates(command: Command) -> dict[str, float]:
@@ -312,49 +293,8 @@ def success_rates(command: Command) -> dict[str, float]:
     source = command.config.data.success
     if not source:
         return {}
-    kept = _read_json(command.workdir / "success.json")
+    kept = read_json(command.workdir / "success.json")
     try:
         return kept or responses.success_rates(pathlib.Path(source).expanduser())
     except (OSError, ValueError) as error:
         raise UserError(f"config.data.success={source!r}: {error}") from error
-
-
-def _rows(train_set: QuestionSet, index_Q: np.ndarray, found: Answers):
-    lengths, ended = found.rollouts.length_QN, found.rollouts.ended_QN
-    for q, index in enumerate(index_Q):
-        question = train_set.questions[index]
-        responses = [
-            {
-                "text": found.texts[q][n],
-                "reward": float(verdict.reward),
-                "reason": verdict.reason,
-                "tokens": int(lengths[q, n]),
-                "ended": bool(ended[q, n]),
-            }
-            for n, verdict in enumerate(found.verdicts[q])
-        ]
-        yield {
-            "question_id": question.id,
-            "problem": question.problem,
-            "golds": question.golds,
-            "level": question.level,
-            "responses": responses,
-        }
-
-
-def _read_json(path: pathlib.Path) -> dict[str, Any]:
-    """The file's object, empty where there is no file; raises UserError where it is damaged."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        if not isinstance(found, dict):
-            raise ValueError("not an object")
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not valid JSON ({error}); use another --workdir") from None
-    return found
-
-
-def write_json(path: pathlib.Path, value: Any) -> None:
-    """The file appears whole or not at all."""
-    tmp = path.with_name(path.name + ".tmp")
-    tmp.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n")
-    os.replace(tmp, path)

@@ -16,6 +16,7 @@ import pytest
 from disco_jax import datasets, evaluate, policy, processes, settings, setup, train, workdir
 from disco_jax.command import FAILED, OK, STOPPED, WRONG, Command, UserError, launch
 from disco_jax.eval import benchmarks, responses
+from disco_jax.folder import write_json
 from disco_jax.report import writers
 from disco_jax.report.progress import Progress
 
@@ -304,7 +305,7 @@ def test_a_summary_is_that_of_the_last_step(arithmetic_run, tmp_path):
         for step in (0, 2, 4):
             rows.write(step, "eval", score)
             rows.write(step + 1, "train", {"kl/mean": 0.0})
-    workdir.write_json(tmp_path / "summary.json", {"steps": 2})
+    write_json(tmp_path / "summary.json", {"steps": 2})
     records = workdir.Workdir(Command(config, config, tmp_path, {}), train, {}, {})
     records.open(5, Progress(5, stream=io.StringIO()))
     records.finish()
@@ -361,7 +362,7 @@ def test_success_rates_stay_with_the_run(arithmetic_run, tmp_path):
     config.data.success = str(source)
     assert workdir.success_rates(command) == {"q/1": 0.5}
     command.workdir.mkdir()
-    workdir.write_json(command.workdir / "success.json", {"q/1": 0.5})
+    write_json(command.workdir / "success.json", {"q/1": 0.5})
     source.unlink()
     assert workdir.success_rates(command) == {"q/1": 0.5}
 

@@ -13,8 +13,8 @@ COMMANDS = {"train", "sample", "serve", "evaluate", "grade", "doctor", "compile_
 DOOR_OF_A_COMMAND = "objective/check.py"  # its path is what users type; what it runs is in golden/
 # What the commands share; like them, it may import every room.
 SHARED = {
-    "answers", "command", "datasets", "heap", "policy", "processes", "replay", "settings", "setup",
-    "workdir",
+    "answers", "command", "datasets", "folder", "heap", "policy", "processes", "replay",
+    "samplers", "settings", "setup", "workdir",
 }  # fmt: skip
 # A room may import the rooms named here, and itself.
 ROOMS = {

@@ -122,13 +122,13 @@ COPY = """
 import sys
 import jax, numpy as np
 from configs import arithmetic
-from disco_jax import command, processes, setup
+from disco_jax import command, processes, samplers, setup
 
 processes.start(sys.argv[1])
 config = arithmetic.get_config()
 config.model.dtype, config.rollout.slots = "bfloat16", 16
 mesh, model = setup.make_mesh(config), setup.find_model(config)
-engine = setup.make_engine(config, model, mesh, config.rollout, training=True)
+engine = samplers.make_engine(config, model, mesh, config.rollout, training=True)
 assert (engine.config.slots, engine.mesh.devices.size) == (8, 2)
 found = processes.Copying(engine, mesh)(setup.placed_weights(model, mesh))
 found = processes.own_arrays(found, engine.mesh)
@@ -138,7 +138,7 @@ for x, y in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
     np.testing.assert_array_equal(x, y)
 config.rollout.slots = 18
 try:
-    setup.make_engine(config, model, mesh, config.rollout)
+    samplers.make_engine(config, model, mesh, config.rollout)
     sys.exit("not refused")
 except command.UserError as error:
     assert "slots=18 must be a multiple of 4: 2 processes of 2" in str(error), error

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from configs import arithmetic
-from disco_jax import processes, setup
+from disco_jax import processes, samplers, setup
 from disco_jax.command import UserError
 from disco_jax.model import mesh as meshes
 from disco_jax.rollout import memory
@@ -42,7 +42,7 @@ def test_slots_are_those_of_all_processes(config, model):
     config.rollout.slots = 32
 
     def slots(devices):
-        engine = setup.make_engine(config, model, mesh, config.rollout, own=own(mesh, devices))
+        engine = samplers.make_engine(config, model, mesh, config.rollout, own=own(mesh, devices))
         assert engine.replicas == devices
         return engine.config.slots
 
@@ -53,7 +53,7 @@ def test_devices_of_a_cpu_that_do_not_train_sample(config, model):
     config.mesh = (1, 1, 1)
     mesh = setup.make_mesh(config)
     assert mesh.devices.size == 1
-    engine = setup.make_engine(config, model, mesh, config.rollout)
+    engine = samplers.make_engine(config, model, mesh, config.rollout)
     assert engine.replicas == 8 and engine.config.slots == config.rollout.slots
     params = setup.placed_weights(model, mesh)
     found = processes.own_arrays(processes.Copying(engine, mesh)(params), engine.mesh)
@@ -82,7 +82,7 @@ def test_slots_that_do_not_divide_are_refused(config, model, slots, near):
         match=rf"config.rollout.slots={slots} must be a multiple of 8: 2 processes of 4"
         rf".* set it to {near}$",
     ):
-        setup.make_engine(config, model, mesh, config.rollout, own=own(mesh, 4))
+        samplers.make_engine(config, model, mesh, config.rollout, own=own(mesh, 4))
 
 
 @pytest.mark.parametrize("change", ["none", "adapters", "offload", "reference", "both"])
@@ -116,7 +116,7 @@ def test_what_training_keeps_is_what_it_makes(config, model, change):
         for shard in x.addressable_shards
         if shard.device == first
     )
-    assert setup.training_bytes(config, model.dims, mesh) == held > 0
+    assert samplers.training_bytes(config, model.dims, mesh) == held > 0
 
 
 def test_slots_as_memory_allows_count_all_that_training_keeps(config, model):
@@ -128,11 +128,11 @@ def test_slots_as_memory_allows_count_all_that_training_keeps(config, model):
     model = model._replace(dims=dims)
     whole = meshes.make_mesh((1, 8, 1))
     here = own(whole, 2)
-    weights = setup.training_bytes(config, dims, meshes.make_mesh((1, 1, 1), jax.devices()[:1]))
+    weights = samplers.training_bytes(config, dims, meshes.make_mesh((1, 1, 1), jax.devices()[:1]))
     free = int(weights * 1.2 / 0.85)
 
     def slots(mesh=here, training=True):
-        engine = setup.make_engine(
+        engine = samplers.make_engine(
             config, model, mesh, config.rollout, training=training, own=here, free=free
         )
         return engine.config.slots
@@ -152,7 +152,7 @@ def test_the_copy_for_all_processes_is_the_engines(config, model):
     """Matrices in the sampler's dtype, norms float32."""
     config.model.dtype = "bfloat16"
     mesh = setup.make_mesh(config)
-    engine = setup.make_engine(config, model, mesh, config.rollout)
+    engine = samplers.make_engine(config, model, mesh, config.rollout)
     params = setup.placed_weights(model, mesh)
     copied = processes.Copying(engine, mesh)(params)
     jax.tree.map(np.testing.assert_array_equal, copied, engine.load_params(params))
