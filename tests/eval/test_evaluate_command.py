@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from disco_jax import evaluate, setup
+from disco_jax import evaluate, samplers, setup
 from disco_jax.command import OK, WRONG, launch
 from disco_jax.eval import responses
 
@@ -191,7 +191,7 @@ def test_benchmarks_stand_beside_the_papers_rows_and_carry_their_notes(
         for q, n in np.ndindex(key_QN.shape):
             on_finish(q, n, np.array(engine.config.eos_ids[:1]))
 
-    monkeypatch.setattr(setup, "make_sampler", lambda config: silent)
+    monkeypatch.setattr(samplers, "make_sampler", lambda config: silent)
     monkeypatch.chdir(ROOT)
     flags = [
         f"--benchmarks={BENCHMARKS}",
